@@ -136,6 +136,17 @@ class LayerDifference(Record):
     # each compared layer of the bisection, and its error
     probes: tuple[tuple[str, float | None], ...] = ()
 
+    def table(self) -> list[dict[str, str]]:
+        """A row for each compared layer, in the order of the bisection."""
+        return [
+            {
+                "layer": layer,
+                "differs by": "not finite" if error is None else f"{error:.1e}",
+                "": "past" if error is None or error > self.tolerance else "within",
+            }
+            for layer, error in self.probes
+        ]
+
     @property
     def sentence(self) -> str:
         """Where the difference begins, in a sentence."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..records import AttentionCost
 from ..records.text import readable_ms
-from .heat_scale import cell_text, heat_panel, scale_of
+from .heat_scale import Scale, cell_text, heat_panel, scale_of
 from .picture import (
     Axis,
     Boxes,
@@ -37,13 +37,12 @@ def picture(cost: AttentionCost) -> Picture:
     left_out = len(cost.layers) - len(layers)
     reasons = tuple((layer.layer, layer.reason) for layer in layers if layer.reason)
     unknown = (math.nan,) * len(cost.keeps)
-    errors = [error for layer in cost.layers for error in layer.errors if error < math.inf]
     values = [(layer.errors or unknown)[::-1] for layer in layers]
     panel = heat_panel(
         [layer.layer for layer in layers],
         _shares(cost),
         values,
-        scale_of(error for error in errors if error >= max(errors) / MAX_RATIO),
+        error_scale(cost),
         [["–" if math.isnan(value) else cell_text(value) for value in row] for row in values],
         "share of the keys that is kept",
     )
@@ -51,6 +50,12 @@ def picture(cost: AttentionCost) -> Picture:
     below = Picture(title, title, ((panel,),) if layers else ())
     more = f"{left_out} more layers left out" if left_out else ""
     return replace(chart(cost), below=(below,), items=reasons, note=more)
+
+
+def error_scale(cost: AttentionCost) -> Scale | None:
+    """The colours of the layers' errors, without negligible ones."""
+    errors = [error for layer in cost.layers for error in layer.errors if error < math.inf]
+    return scale_of(error for error in errors if error >= max(errors) / MAX_RATIO)
 
 
 def chart(cost: AttentionCost) -> Picture:

@@ -4,6 +4,7 @@ memory pool.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
 
 from ..records import Fit, PoolCalls, readable_bytes
@@ -14,40 +15,52 @@ ROW = 26  # pixels of a bar with the gap to the next
 NEAR = 1.6  # a limit within this ratio of the largest peak is drawn, a farther one is named
 
 
-def picture(fit: Fit) -> Picture:
-    """A bar for the predicted peak, stacked by category, and one for each change."""
-    held = {name: count for name, count in fit.predicted.held.by_category.items() if count}
-    peaks = [fit.predicted.peak_bytes, *(remedy.peak_bytes for remedy in fit.remedies)]
-    ends = list(accumulate(held.values()))
-    names = ["predicted", *(row.change for row in fit.remedies)]
+def picture(
+    fit: Fit, measured: Mapping[str, int] | None = None, *, has_limit: bool = True
+) -> Picture:
+    """A bar for the predicted peak, stacked by category, below one for the measured peak, and one
+    for each change; the limit is a line, unless the page draws one that can be moved.
+    """
+    stacks = {"measured": measured or {}, "predicted": fit.predicted.held.by_category}
+    stacks = {name: {key: n for key, n in held.items() if n} for name, held in stacks.items()}
+    stacks = {name: held for name, held in stacks.items() if held or name == "predicted"}
+    peaks = [*(sum(held.values()) for held in stacks.values())]
+    peaks += [remedy.peak_bytes for remedy in fit.remedies]
+    names = [*stacks, *(row.change for row in fit.remedies)]
     hints = [f"{readable_bytes(row.peak_bytes)} · {row.how}" for row in fit.remedies]
+    texts = [_verdict(fit, count) if has_limit else readable_bytes(count) for count in peaks]
     marks: list[Mark] = [
-        Boxes.in_rows(
-            [0, *ends][: len(ends)],
-            ends,
-            [0] * len(ends),
-            tone=[CATEGORIES[name] for name in held],
-            tips=Tips(list(held), [readable_bytes(count) for count in held.values()]),
-        ),
+        *(_stack(held, row) for row, held in enumerate(stacks.values())),
         Boxes.in_rows(
             [0.0] * len(hints),
-            peaks[1:],
-            range(1, len(peaks)),
+            peaks[len(stacks) :],
+            range(len(stacks), len(peaks)),
             tone="faint",
-            tips=Tips(names[1:], hints),
+            tips=Tips(names[len(stacks) :], hints),
         ),
-        Labels(peaks, range(len(peaks)), [_verdict(fit, count) for count in peaks], tone="ink"),
+        Labels(peaks, range(len(peaks)), texts, tone="ink"),
     ]
     limit = f"limit {readable_bytes(fit.limit_bytes)}"
     is_near = fit.limit_bytes <= NEAR * max(*peaks, 1)
-    if is_near:
+    if is_near and has_limit:
         marks.append(Rules("x", [fit.limit_bytes], tone="bad"))
     label = f"bytes at the peak; {limit if is_near else f'the {limit} is beyond'}"
     reach = max(*peaks, fit.limit_bytes if is_near else 1)
-    across = Axis.linear(0, 1.32 * reach, label, "bytes")
+    across = Axis.linear(0, 1.32 * reach, label if has_limit else "bytes at the peak", "bytes")
     panel = Panel(across, Axis.band(names), tuple(marks), 50 + ROW * len(names))
-    legend = tuple(Key(CATEGORIES[name], name) for name in held)
+    legend = tuple(Key(CATEGORIES[name], name) for name in stacks["predicted"])
     return Picture(fit.title, "peaks under the limit", ((panel,),), legend=legend)
+
+
+def _stack(held: Mapping[str, int], row: int) -> Boxes:
+    ends = list(accumulate(held.values()))
+    return Boxes.in_rows(
+        [0, *ends][: len(ends)],
+        ends,
+        [row] * len(ends),
+        tone=[CATEGORIES[name] for name in held],
+        tips=Tips(list(held), [readable_bytes(count) for count in held.values()]),
+    )
 
 
 def _verdict(fit: Fit, count: int) -> str:

@@ -251,10 +251,10 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of texts; `words` names its columns that are no figures."""
+    """A table of texts or of `widgets.wire.cell`s; `words` names the columns without figures."""
 
     caption: str
-    rows: Sequence[dict[str, str]]
+    rows: Sequence[dict[str, Any]]
     words: Texts = ()
 
 

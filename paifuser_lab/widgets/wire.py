@@ -21,6 +21,14 @@ def dumped(record: Record) -> dict[str, Any]:
     return data | {"title": getattr(record, "title", repr(record))}
 
 
+def cell(text: str, **more: Any) -> Any:
+    """A cell of a table of the page: a text alone, or also a `bar`, `small` below it, a `tone`, a
+    `hint`, the request that a press sends (`ask`), how that is called aloud (`spoken`) and looks.
+    """
+    known = {name: value for name, value in more.items() if value}
+    return {"text": text, **known} if known else text
+
+
 def numbered(values: Iterable[str]) -> dict[str, Any]:
     """The distinct values, and for each row the index of its value."""
     listed = list(values)

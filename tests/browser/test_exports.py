@@ -53,7 +53,7 @@ def test_a_model_is_exported_downloaded_and_refused_in_a_precision_that_it_does_
         page.get_by_role("button", name="Export ·").click()
         assert read() == {"error": None, "folder": "net-export", "refused": []}
         rows = page.get_by_role("table", name="what was exported")
-        assert "same outputs" in rows.inner_text()
+        assert "run here, compared" in rows.inner_text()
         link = page.get_by_role("link", name="net-export")
         assert link.get_attribute("href").endswith("/lab/tree/exports/net-export")
         page.get_by_text("files and their hashes").click()

@@ -222,11 +222,11 @@ def test_on_a_busy_machine_nothing_small_is_claimed_and_waiting_is_the_first_but
             keep(shown, f"frame-busy-{theme[-5:].strip()}-{view}")
             coloured = frame.locator(".pf-headline, .pf-pages").locator(
                 ".pf-verdict.pf-good:visible, .pf-verdict.pf-bad:visible, "
-                ".pf-here.pf-tone-good:visible, .pf-here.pf-tone-bad:visible"
+                ".pf-here .pf-cell-bar-good:visible, .pf-here .pf-cell-bar-bad:visible"
             )
             assert coloured.count() == 0, view
             if view == "Results":
-                assert frame.locator(".pf-result.pf-here.pf-tone-untold:visible").count() == 1
+                assert frame.locator(".pf-result.pf-here.pf-untold:visible").count() == 1
             primary = frame.locator(".pf-primary:visible").all_inner_texts()
             expected = ["Wait for quiet", *(["Apply"] if view == "the sheet" else [])]
             assert primary == expected, view

@@ -27,8 +27,11 @@ def bench(tmp_path_factory):
 def test_every_target_is_offered_with_its_obstacle(bench):
     offered = bench.state["export_targets"]
     assert [target["name"] for target in offered] == list(target_names())
-    onnx = offered[0]
-    assert onnx["obstacle"] == "" and onnx["has_opset"] and "fp16" in onnx["precisions"]
+    onnx, named = offered[0], {target["name"]: target["obstacles"] for target in offered}
+    assert set(onnx["obstacles"].values()) == {""} and "fp16" in onnx["obstacles"]
+    assert named["hls"]["fp16"] and named["hls"]["int8"].startswith(
+        ("not written in int8: ", "hls")
+    )
     assert "exports" not in bench.views and bench.state["queries"]["export"]["is_running"] is False
 
 
@@ -39,12 +42,14 @@ def test_an_export_writes_a_folder_and_hands_out_its_small_files(bench):
     stop()
     assert state.error is None and "exporting" in states
     view = bench.views["exports"]
-    (row,) = view["rows"]
-    assert row["refused"] == "" and row["opset"] == 17 and row["error"] < 1e-4
+    (row,) = view["targets"]["rows"]
+    assert row["checked"]["text"] == "run here, compared" and row["checked"]["tone"] == "good"
+    assert row["opset"] == "17" and float(row["error"]) < 1e-4
     assert view["folder"] == "small_net-export" and view["file"] is None
     hashes = read_manifest(bench.folder / view["folder"])
-    assert {file["name"]: file["sha256"] for file in view["files"]} == hashes
-    send(bench, do="export_file", name="run.py")
+    files = {row["file"]: row for row in view["files"]["rows"]}
+    assert {name: row["SHA-256"]["hint"] for name, row in files.items()} == hashes
+    send(bench, **files["run.py"][""]["ask"])
     file = bench.views["exports"]["file"]
     content = (bench.folder / "small_net-export" / "run.py").read_bytes()
     assert (file["name"], file["data"]) == ("run.py", content)
@@ -94,12 +99,14 @@ def deployment(**more):
 def test_a_record_alone_has_a_widget_and_a_static_twin(monkeypatch):
     panel = lab.show(deployment())
     assert panel.view == "exports"
-    assert [row["refused"] for row in panel.data["rows"]] == [
-        "",
-        "layer '<b>' is not known",
-        "coremltools is missing",
+    rows = panel.data["targets"]["rows"]
+    assert [row["checked"]["tone"] for row in rows] == ["open", "bad", "bad"]
+    notes = ["it needs macOS", "refused: layer '<b>' is not known", "coremltools is missing"]
+    assert [row["note"] for row in rows] == notes
+    assert panel.data["probes"]["rows"] == [
+        {"layer": "<b>", "differs by": "not finite", "": "past"},
+        {"layer": "a", "differs by": "1.0e-06", "": "within"},
     ]
-    assert panel.data["difference"]["probes"] == [["<b>", None], ["a", 1e-6]]
     twin = panel.twin()
     assert "&lt;b&gt;" in twin and "<b>'" not in twin and "Nothing was written." in twin
     panel.close()

@@ -20,6 +20,7 @@ from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.records import Candidate, Limit, Origin
 from paifuser_lab.widgets.details import offers
 from paifuser_lab.widgets.section import packed, sections
+from paifuser_lab.widgets.tabs.faster import BAR
 from tests.support.bench import TIMEOUT_S, opened, send
 
 FOLD: dict[str, Any] = {"fold": {}}
@@ -67,7 +68,10 @@ def test_a_search_from_python_fills_the_candidates_and_the_sheet(bench):
     found = bench.candidates
     assert found.is_done and {row.label for row in found.rows} == {"Fold batch-norm", CUT}
     assert found[CUT].status == "refused"
-    assert [row["label"] for row in bench.views["faster"]["rows"]] == [r.label for r in found.rows]
+    shown = [
+        row["Change"]["hint"] for one in bench.views["faster"]["tables"] for row in one["rows"]
+    ]
+    assert [hint.partition(": ")[0] for hint in shown] == [row.label for row in found.rows]
     assert bench.state["status"] == "idle" and bench.state["error"] is None
 
 
@@ -141,9 +145,54 @@ def test_only_what_was_measured_can_be_applied():
         recipe_of(None, "Fold", "small")
 
 
-def test_the_steps_of_a_candidate_stay_in_python():
-    (row,) = packed(candidates(candidate("Fold", FOLD, interval=(1.5, 2.5))))["rows"]
-    assert "steps" not in row and (row["low"], row["high"]) == (1.5, 2.5)
+def shown(*rows: Candidate, **changes: Any) -> list[dict[str, Any]]:
+    """The rows of the sheet, in both of its tables."""
+    found = packed(candidates(*rows).model_copy(update=changes))
+    return [row for table in found["tables"] for row in table["rows"]]
+
+
+def test_a_row_has_its_speed_up_its_word_and_what_a_press_of_it_sends():
+    fold = candidate("Fold", FOLD, interval=(1.6, 2.5), tone="good", size_bytes=50)
+    (row,) = shown(fold)
+    assert row["Times as fast (likely)"] == {"text": "2.0 ×", "small": "1.6–2.5"}
+    assert row[""]["ask"] == {"do": "apply_candidate", "label": "Fold"} and "steps" not in str(row)
+    now, before, likely = row[BAR]["bar"].values()
+    assert now == before / 2 and likely == pytest.approx([0.32, 0.5])
+    (small,) = shown(fold, goal="size", baseline_size_bytes=100)
+    assert small[BAR]["bar"] == {"now": 0.5 / 1.25, "before": 1 / 1.25}
+    (unknown,) = shown(fold, goal="memory")
+    assert unknown[BAR] == {"text": "", "tone": "good"}
+    doubtful = shown(fold.model_copy(update={"word": "not told", "tone": "untold"}))[0]
+    assert doubtful["Times as fast (likely)"]["text"] == "≈ 1.6–2.5 ×", "no figure stands alone"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"metric_lost": 0.004}, "−0.4"),
+        ({"metric_lost": -0.002}, "+0.2"),
+        ({"metric_lost": 0.00001}, "0.0"),
+        ({"relative_error": 0.0123}, "0.012"),
+        ({"relative_error": 1e-7}, "0.0"),
+    ],
+)
+def test_a_loss_has_a_sign_and_is_in_points_or_it_is_the_output_error(changes, text):
+    (row,) = shown(candidate("Fold", FOLD, **changes), metric_name="top1")
+    head = "Top1, points lost or won" if "metric_lost" in changes else "Output differs by"
+    assert row[head] == text
+
+
+def test_what_is_outside_the_limits_says_what_would_let_it_in():
+    out = {"rank": None, "status": "outside the limits"}
+    rows = shown(
+        candidate("a", FOLD, **out, metric_lost=0.004, allow={"metric_drop": 0.004}),
+        candidate("b", FOLD, **out, allow={"metric_drop": 0.02}),
+        candidate("c", FOLD, **out, allow={"may_train": True}),
+        candidate("d", FOLD, **out, word="slower", tone="bad"),
+    )
+    texts = [row[""]["text"] for row in rows]
+    assert texts == ["Allow 0.4", "Allow 0.02", "Allow training", "slower"]
+    assert rows[1][""]["ask"] == {"do": "faster", "metric_drop": 0.02}
 
 
 def test_the_sheet_is_declared_over_the_body():

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 
-import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +22,7 @@ from paifuser_lab.widgets.tabs.fusion import (
     fuse_options,
     is_slower,
     map_shown,
+    summary,
     with_all,
     with_place,
 )
@@ -75,42 +75,75 @@ COST = AttentionCost(
 # The packed data.
 
 
-def test_a_fusion_map_is_packed_by_site_with_numbers_as_buffers():
+def test_a_fusion_map_is_packed_by_site_with_what_is_said_of_it_on_and_off():
     data = packed(FUSIONS)
-    assert data["layers"] == [["a", "a.relu"], ["b", "b.relu"], ["c", "c.relu"], ["d", "d.relu"]]
-    standing = numpy.frombuffer(data["standing"]["codes"], "<u2")
-    assert [data["standing"]["names"][code] for code in standing] == [
-        site.standing for site in FUSIONS.fusions
-    ]
-    sent = {
-        name: numpy.frombuffer(column, "<f4").tolist() for name, column in data["numbers"].items()
-    }
-    assert sent["apart_ms"] == pytest.approx([2, 2, math.nan, 2], nan_ok=True)
-    assert sent["fused_ms"] == pytest.approx([1, 3, math.nan, 1], nan_ok=True)
-    assert sent["saved_bytes"] == pytest.approx([10, math.nan, math.nan, math.nan], nan_ok=True)
-    plain = {name: data[name] for name in ("title", "machine", "layers")}
-    assert json.dumps(plain, allow_nan=False), "what is not a buffer is plain JSON"
+    a, b, c, d = data["places"]
+    assert [site["layers"] for site in (a, b, c)] == [[n, f"{n}.relu"] for n in "abc"]
+    assert [site["look"] for site in (a, b, c, d)] == ["off", "slower", "apart", "off"]
+    assert [site["can_gain"] for site in (a, b, c, d)] == [True, False, False, True]
+    assert (a["bars"], b["bars"][1], c["bars"]) == (
+        [[2 / 3, "apart"], [1 / 3, "one"]],
+        [1, "slower"],
+        [],
+    )
+    speed, saved, error = data["columns"]
+    assert speed["texts"] == ["2.00 ×", "0.67 ×, slower", "–", "2.00 ×"]
+    assert speed["tones"] == ["good", "bad", "", "good"] and speed["values"][2] is None
+    assert (saved["texts"][0], error["texts"][0], error["texts"][3]) == ("10 B", "1e-7", "–")
+    assert a["on"]["sentence"].startswith("runs as one · convolution + relu · oneDNN · 2.00 ×")
+    assert "10 B less through memory" in a["off"]["sentence"] and a["off"]["reason"] == ""
+    assert b["on"]["sentence"].startswith("runs as one, and is slower so"), "forced, not praised"
+    assert (b["off"]["reason"], b["on"]["reason"]) == ("it reorders its input", "")
+    assert c["off"]["hint"] == "cannot be switched on: its answer is read twice"
+    assert not c["has_facts"] and json.dumps(data, allow_nan=False)
 
 
-def test_an_attention_cost_is_packed_with_nan_for_layers_that_cannot_be_sparse():
+def test_layers_share_the_beginning_of_their_paths_and_no_name_is_left_empty():
+    def shared(*layers):
+        (place,) = packed(FUSIONS.model_copy(update={"fusions": (joined(*layers),)}))["places"]
+        return place["where"], place["names"]
+
+    def joined(*layers):
+        return site("a").model_copy(update={"layers": layers})
+
+    assert shared("a.b.conv", "a.b.norm") == ("a.b.", ["conv", "norm"])
+    assert shared("a.b", "a.b.c") == ("a.", ["b", "b.c"])
+    assert shared("head") == ("", ["head"])
+    assert shared("body.1.conv", "tail") == ("", ["body.1.conv", "tail"])
+
+
+def test_the_summary_counts_the_sites_that_are_fused_could_be_would_be_slower_and_cannot():
+    rest = " · 1 would be slower · 1 cannot be one"
+    timed = "each timed by itself"
+    none = f"Nothing runs as one: 2 of 4 places could, which would save 2.00 ms, {timed}"
+    assert summary(FUSIONS, ()) == none + rest
+    one = f"1 of 4 places run as one, which saves 1.00 ms, {timed} · 1 more could"
+    assert summary(FUSIONS, {"a"}) == one + rest
+    assert "which costs 1.00 ms" in summary(FUSIONS, {"b"})
+    whole = FUSIONS.model_copy(update={"apart_ms": 1.12, "fused_ms": 1.0})
+    assert " · the whole model 1.12 × as fast · " in summary(whole, {"a", "d"})
+    assert "whole model" not in summary(whole, {"a"}), "it was timed otherwise"
+    empty = FUSIONS.model_copy(update={"fusions": (), "notes": ("not fused: conv2d",)})
+    assert summary(empty, ()).endswith("run as one. · not fused: conv2d")
+
+
+def test_an_attention_cost_is_packed_with_the_error_of_each_layer_at_each_share():
     data = packed(COST)
-    errors = numpy.frombuffer(data["layer_errors"], "<f8").reshape(3, 3)
-    assert (
-        errors[0].tolist() == [0.0, 0.1, 0.3]
-        and numpy.isnan(errors[1]).all()
-        and errors[2][2] == math.inf
-    )
-    assert numpy.frombuffer(data["keeps"], "<f8").tolist() == [1.0, 0.5, 0.25]
-    assert (data["kind"], data["layer"], data["reason"]) == (
-        "topk",
-        ["x", "y", "z"],
-        ["", "it returns its weights", ""],
-    )
+    x, y, z = data["layers"]
+    assert [error["text"] for error in x["errors"]] == ["0", "0.1", "0.3"]
+    shares = [error["share"] for error in z["errors"]]
+    assert shares[0] == 0.03 and shares[2] == 1, "nothing takes least, and infinity all"
+    assert [error["look"] for error in z["errors"]] == ["pf-heat-below", "pf-heat-0", "pf-heat-8"]
+    assert (y["reason"], y["errors"]) == ("it returns its weights", [])
+    assert x["size"] == "8 × 2" and z["hint"].endswith("takes 10.0% of the model's time")
+    assert [stop["text"] for stop in data["stops"]] == ["100 %", "50 %", "25 %"]
+    assert [stop["is_slower"] for stop in data["stops"]] == [True, False, False]
+    assert (data["kind"], data["able"]) == ("topk", ["x", "z"])
 
 
 def test_an_untimed_attention_cost_is_packed():
     data = packed(COST.model_copy(update={"latency_ms": (), "dense_ms": None, "values": ()}))
-    assert data["latency_ms"] == b"" and data["dense_ms"] is None
+    assert not any(stop["is_slower"] for stop in data["stops"])
 
 
 # The panels.
@@ -128,7 +161,7 @@ def test_a_panel_has_a_static_figure(record, view):
 def test_names_of_layers_are_escaped():
     nasty = FUSIONS.model_copy(update={"fusions": (site(HTML_NAME, reason=HTML_NAME),)})
     panel = lab.show(nasty)
-    assert panel.data["layers"][0][0] == HTML_NAME and HTML_NAME not in panel.twin()
+    assert panel.data["places"][0]["layers"][0] == HTML_NAME and HTML_NAME not in panel.twin()
     cost = COST.model_copy(update={"layers": (attention_layer(HTML_NAME, 0.0, 0.1, 0.2),)})
     assert HTML_NAME not in lab.show(cost).twin()
 

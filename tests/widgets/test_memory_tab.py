@@ -23,6 +23,7 @@ from paifuser_lab.views.memory_fit import picture_of_pool
 from paifuser_lab.views.picture import Sheet
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs import memory_pool as pool_tab
+from paifuser_lab.widgets.tabs.memory import memory_now
 from paifuser_lab.widgets.tabs.memory_fit import limit_of, packed_fit
 from paifuser_lab.widgets.tabs.memory_pool import effects, with_switch
 from paifuser_lab.widgets.wire import pictured
@@ -73,17 +74,28 @@ def send(bench, **request):
 # The limit.
 
 
+def held_of(fit, column="held"):
+    return {row["category"]: row[column] for row in fit["picture"]["tables"][-1]["rows"]}
+
+
+def steps_of(fit):
+    """The requests of the rows that a press adds to the recipe."""
+    rows = fit["picture"]["tables"][0]["rows"]
+    return {row["change"]: row[""]["ask"] for row in rows if row.get("")}
+
+
 def test_a_limit_is_answered_for_a_call_and_for_training_by_recipe(bench):
     state = send(bench, do="memory_fit", train=False, limit="1 MB")
     assert state.error is None
     view = bench.views["memory_fit"]
     assert view["training"] is None and view["call"]["limit_bytes"] == 10**6
-    assert "batch 100" in view["call"]["title"] and dict(view["call"]["held"])["weights"] == 84_040
+    assert "batch 100" in view["call"]["picture"]["title"]
+    assert held_of(view["call"])["weights"] == "84 kB"
     state = send(bench, do="memory_fit", train=True, limit=None)
     assert state.error is None
     both = bench.views["memory_fit"]
-    assert both["call"] == view["call"] and "training" in both["training"]["options"]
-    assert dict(both["training"]["held"])["gradients"] > 0
+    assert both["call"] == view["call"] and held_of(view["call"])["gradients"] == "0 B"
+    assert held_of(both["training"])["gradients"] != "0 B"
     bench.recipe = lab.Recipe([{"precision": {"default": "bf16"}}], workload="net")
     bench.wait(TIMEOUT_S)
     assert "memory_fit" not in bench.views, "it is not known of this recipe"
@@ -94,32 +106,33 @@ def test_a_limit_is_answered_for_a_call_and_for_training_by_recipe(bench):
 def test_remedies_that_are_steps_are_applied_by_one_press_and_lower_the_peak(bench):
     send(bench, do="memory_fit", train=False, limit="10 MB")
     before = bench.views["memory_fit"]["call"]
-    steps = {row["change"]: row for row in before["remedies"] if row["step"]}
+    steps, priced = steps_of(before), dict(before["remedies"])
     assert set(steps) == {"bf16", "memory reused"}
-    peak = sum(count for _, count in before["held"])
-    assert all(row["peak_bytes"] < peak for row in steps.values())
-    for row in steps.values():
-        state = send(bench, do="choose", step=row["step"])
-        assert state.error is None and [step.kind for step in bench.recipe] == list(row["step"])
+    assert all(priced[name] < before["peak_bytes"] for name in steps)
+    for name, request in steps.items():
+        state = send(bench, **request)
+        assert state.error is None
+        assert [step.kind for step in bench.recipe] == list(request["step"])
         send(bench, do="memory_fit", train=False, limit="10 MB")
-        held = bench.views["memory_fit"]["call"]["held"]
-        priced = pytest.approx(row["peak_bytes"], rel=0.02)  # the step keeps the inputs in fp32
-        assert sum(count for _, count in held) == priced
+        peak = bench.views["memory_fit"]["call"]["peak_bytes"]
+        assert peak == pytest.approx(priced[name], rel=0.02)  # its inputs stay in fp32
         send(bench, do="undo")
     send(bench, do="memory_fit", train=True, limit="10 MB")
     training = bench.views["memory_fit"]["training"]
-    assert training["remedies"] and not any(row["step"] for row in training["remedies"])
+    assert training["remedies"] and not steps_of(training)
 
 
 def test_measured_bytes_stand_beside_the_predicted_ones(bench):
     send(bench, do="memory_fit", train=False, limit=None)
     send(bench, do="memory")
-    view = bench.views["memory_fit"]
-    held, measured = dict(view["call"]["held"]), dict(view["measured"])
-    assert measured["weights"] == held["weights"] and measured["activations"] > 0
-    predicted = sum(held.values()) - held["inputs"]
-    assert abs(predicted / sum(measured.values()) - 1) < 0.1
-    assert bench.state["inputs_bytes"] == held["inputs"] == 100 * 10 * 4
+    call, timeline = bench.views["memory_fit"]["call"], memory_now(bench.session.state)
+    held, measured = held_of(call), held_of(call, "measured")
+    assert measured["weights"] == held["weights"] and measured["activations"] != "0 B"
+    assert call["picture"]["rows"][0][0]["y"]["names"][:2] == ["measured", "predicted"]
+    inputs = bench.state["inputs_bytes"]
+    assert inputs == 100 * 10 * 4 and held["inputs"] == measured["inputs"] == readable_bytes(inputs)
+    whole = timeline.peak_bytes + timeline.total_weights_bytes + inputs
+    assert abs(call["peak_bytes"] / whole - 1) < 0.1
 
 
 @pytest.mark.parametrize("limit", ["much", "8 XB", -1, 0, True, 1.5, [], {}])
@@ -141,7 +154,7 @@ def test_a_fit_alone_has_its_own_panel_and_its_figure():
     for train, place in ((False, "call"), (True, "training")):
         fit = lab.fits(workload(), train=train, limit="2 MB")
         panel = lab.show(fit)
-        assert panel.view == "memory_fit" and panel.data[place]["title"] == fit.title
+        assert panel.view == "memory_fit" and panel.data[place]["picture"]["title"] == fit.title
         assert sum(panel.data[key] is not None for key in ("call", "training")) == 1
         twin = panel.twin()
         assert "<img src=x" not in twin and "mark-0" in twin

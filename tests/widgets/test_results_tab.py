@@ -54,24 +54,43 @@ def test_a_row_is_packed_with_pythons_verdict():
     )
     results = Results(workload="net", machine="m", metric_name="top-1", rows=rows)
     data = packed_results(results)
-    assert [(row["word"], row["tone"]) for row in data["rows"]] == [
-        ("", "even"), ("faster", "good"), ("no difference", "even"),
-    ]  # fmt: skip
-    assert data["rows"][0]["speedup_text"] == "1.00 ×", "of itself nothing is rough"
+    assert [row["tone"] for row in data["rows"]] == ["before", "good", "even"]
+    columns = {column["name"]: column for column in data["columns"]}
+    assert columns["faster"]["texts"][0] == "1.00 ×", "of itself nothing is rough"
+    assert columns["faster"]["spoken"][2].endswith(", no difference")
+    assert (columns["worth"]["label"], columns["worth"]["texts"][2]) == ("Top-1", "80 %")
+    bars = [row["bar"] for row in data["rows"]]
+    ends = [end for bar in bars for end in (bar["now"], *(bar["likely"] or ()))]
+    assert max(ends) == 1 and bars[1]["likely"][0] < bars[1]["now"] < bars[1]["likely"][1]
     dots = data["scatter"]["rows"][0][0]["marks"][-1]
-    assert dots["key"] == ["0", "1", "2"] and data["metric"] == "top-1" and data["pair"] is None
+    assert dots["key"] == ["0", "1", "2"] and data["pair"] is None
     pair = packed_results(results, (2, 1))["pair"]
-    assert (pair["word"], pair["layers"]) == ("faster", False)
-    assert pair["effect"].endswith("faster · likely 1.79–2.24"), pair["effect"]
+    assert "Layer by layer: not kept" in pair["note"]
+    first, second = pair["table"]["rows"]
+    effect = second["Faster than A"]
+    assert effect == {"text": "1.98 × faster · likely 1.79–2.24", "tone": "good"}
+    assert (first["Top-1"], second["Top-1"]) == ("80 %", {"text": "90 % +10", "tone": "good"})
     assert packed_results(None) is None
+
+
+def test_what_b_changes_of_a_is_signed_and_has_a_tone():
+    sized = [row(number, 5.0, (1.9, 2.1), size_bytes=size) for number, size in enumerate((100, 18))]
+    results = Results(workload="net", machine="m", rows=tuple(sized))
+    first, second = packed_results(results, (0, 1))["pair"]["table"]["rows"]
+    assert (first["Size"], second["Size"]) == ("100 B", {"text": "18 B −82 %", "tone": "good"})
+    back = packed_results(results, (1, 0))["pair"]["table"]["rows"][1]["Size"]
+    assert back["tone"] == "bad" and back["text"].startswith("100 B +456 %")
 
 
 def test_a_pair_with_a_failed_row_has_no_effect():
     failed = ResultRow(number=2, label="openvino", failure="not installed")
     rows = (ResultRow(number=0, label="As it came", latency_ms=10.0), row(1, 5.0, (1.9, 2.1)))
     results = Results(workload="net", machine="m", rows=(*rows, failed))
-    assert packed_results(results, (2, 1))["pair"]["effect"] == ""
-    assert packed_results(results, (0, 1))["pair"]["effect"].startswith("2.0 × faster")
+
+    def effect(*numbers):
+        return packed_results(results, numbers)["pair"]["table"]["rows"][1]["Faster than A"]
+
+    assert effect(2, 1) == "–" and effect(0, 1)["text"].startswith("2.0 × faster")
 
 
 def test_everything_tried_is_shown_and_is_a_record_of_the_bench(tried):
@@ -92,7 +111,7 @@ def test_one_click_goes_back_and_undo_returns(tried):
 def test_two_results_are_compared_layer_by_layer_until_one_is_unmarked(tried):
     send(tried, do="compare_results", numbers=[0, 1])
     pair = tried.views["results"]["pair"]
-    assert (pair["first"], pair["second"], pair["layers"]) == (0, 1, True)
+    assert (pair["first"], pair["second"], pair["note"]) == (0, 1, "")
     assert pair["difference"] == "Only B has fold batch-norm."
     (table,) = tried.views["side_by_side"]["tables"]
     layers = {row["layer"] for row in table["rows"]}

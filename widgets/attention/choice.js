@@ -5,7 +5,14 @@
 
 import { unserved } from "../shared/host.js";
 
-/** @typedef {import("./table.js").AttentionTable} AttentionTable */
+/**
+ * The cost as Python packs it: the shares from the largest on, and each layer with its errors.
+ * @typedef {{ keep: number, text: string, is_slower: boolean }} AttentionStop
+ * @typedef {{ layer: string, size: string, reason: string, hint: string,
+ *   errors: { text: string, look: string, share: number }[] }} AttendingLayer
+ * @typedef {{ kind: string, stops: AttentionStop[], layers: AttendingLayer[], able: string[] }}
+ *   AttentionTable
+ */
 /**
  * @typedef {{ index: number, layers: string[] }} AttentionChoice a stop, and the layers that take
  * part
@@ -57,7 +64,7 @@ export function choiceNote(table, choice, { isInBench, isTaken, isOther, taking 
         "with fewer, error and gain are others.",
     isInBench &&
       !isTaken &&
-      table.stops[choice.index].speedup < 1 &&
+      table.stops[choice.index].is_slower &&
       "Layers that would not be clearly faster stay as they are.",
     !isInBench && ATTENTION_ALONE,
   ];

@@ -3,7 +3,6 @@
 import { choiceNote, isSameAttention, keptAlone, keptByRecipe } from "./choice.js";
 import { KindField } from "./kind_field.js";
 import { AttentionLayers } from "./layers.js";
-import { keepText, unpackedAttention } from "./table.js";
 import { fresh, h } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
 import { unpackedPicture } from "../shared/picture.js";
@@ -27,6 +26,8 @@ const QUESTION = {
   question: "What is lost, and gained, if each token looks at a part of the others only?",
   use: "A slider then sets the part, the share of keys that is kept; a tick takes a layer out of it.",
 };
+/** @type {import("./choice.js").AttentionTable} */
+const NOT_KNOWN = { kind: "", stops: [], layers: [], able: [] };
 const ATTENTION_FOLLOWS = ["state", "requests", "served", "keep", "layers"];
 
 class AttentionView {
@@ -34,7 +35,7 @@ class AttentionView {
   constructor(root, host, model) {
     this.host = host;
     this.model = model;
-    this.table = unpackedAttention({});
+    this.table = NOT_KNOWN;
     /** @type {AttentionChoice} */
     this.choice = { index: 0, layers: [] };
     /** @type {AttentionChoice | null} */
@@ -89,11 +90,11 @@ class AttentionView {
 
   /** @param {any} data */
   show(data) {
-    this.table = unpackedAttention(data);
-    const { isKnown, stops, kind } = this.table;
+    this.table = data?.layers ? data : NOT_KNOWN;
+    const { stops, kind } = this.table;
     const chart = unpackedPicture(data?.chart);
     if (chart) this.chart.show(chart);
-    this.both.hidden = !isKnown;
+    this.both.hidden = !this.isKnown;
     this.kind.choose(kind);
     this.layers.show(this.table);
     this.known = null;
@@ -116,13 +117,17 @@ class AttentionView {
     for (const name of ATTENTION_FOLLOWS) this.model.off(`change:${name}`, this.onChange);
   }
 
+  get isKnown() {
+    return this.table !== NOT_KNOWN;
+  }
+
   get isInBench() {
     return Boolean(this.model.get("state"));
   }
 
   /** Another kind is chosen, whose cost is not known. */
   get isOther() {
-    return this.isInBench && this.table.isKnown && this.kind.chosen !== this.table.kind;
+    return this.isInBench && this.isKnown && this.kind.chosen !== this.table.kind;
   }
 
   /**
@@ -145,7 +150,7 @@ class AttentionView {
   /** Move the slider when the choice of the recipe or the traits changes; otherwise keep a drag. */
   follow() {
     const { isInBench, table } = this;
-    this.question.show(table.isKnown && !this.isOther);
+    this.question.show(this.isKnown && !this.isOther);
     const known = isInBench ? keptByRecipe(this.model, table) : keptAlone(this.model, table);
     if (known && !isSameAttention(known, this.known)) this.choice = known;
     this.known = known;
@@ -154,7 +159,7 @@ class AttentionView {
       known,
       this.isAsked,
       isInBench,
-      table.isKnown,
+      this.isKnown,
       this.isOther,
       this.taking,
     ]);
@@ -187,7 +192,7 @@ class AttentionView {
     this.showTake(stop);
   }
 
-  /** @param {import("./table.js").AttentionStop} stop */
+  /** @param {import("./choice.js").AttentionStop} stop */
   showTake(stop) {
     const { choice, table } = this;
     const isTaken = this.isInBench && isSameAttention(this.known, choice);
@@ -198,7 +203,7 @@ class AttentionView {
       this.take,
       !isTaken && choice.layers.length > 0 && !this.isOther,
       this.isAsked,
-      `${isTaken ? "Keeps" : "Keep"} ${keepText(stop.keep)} of the keys${where}`,
+      `${isTaken ? "Keeps" : "Keep"} ${stop.text} of the keys${where}`,
     );
     const { isInBench, isOther, taking } = this;
     fresh(this.remark, choiceNote(table, choice, { isInBench, isTaken, isOther, taking }));

@@ -7,20 +7,16 @@ import { fresh, h, set } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
 import { plainTable } from "../shared/plain_table.js";
 import { Question } from "../shared/question.js";
-import {
-  ALWAYS,
-  PRECISIONS,
-  askedTargets,
-  folderAddress,
-  obstacleOf,
-  opsetOf,
-  probeRows,
-} from "./layout.js";
-import { drawFiles, drawTargets, save } from "./table.js";
 
-/** @typedef {import("./layout.js").ExportData} ExportData */
-/** @typedef {import("./layout.js").Target} Target */
+/** @typedef {{ name: string, title: string, obstacles: Record<string, string> }} Target */
+/** @typedef {import("../shared/plain_table.js").Table} Table */
+/**
+ * @typedef {{ title: string, sentence: string, folder: string, targets: Table,
+ *   difference: string | null, probes: Table | null, files: Table,
+ *   file: { name: string, data: DataView } | null }} ExportData
+ */
 
+const ALWAYS = "onnx"; // the scripts of a folder run it
 const FOLLOWED = ["state", "requests", "served"];
 const QUESTION = {
   query: "export",
@@ -43,58 +39,38 @@ class ExportView {
   constructor(root, host, model) {
     this.host = host;
     this.model = model;
-    /** @type {ExportData | null} */
-    this.data = null;
     /** @type {Set<string>} */
     this.chosen = new Set([ALWAYS]);
     this.wanted = "";
     this.drawn = "";
-    this.precision = /** @type {HTMLSelectElement} */ (
-      h("select", {}, ...PRECISIONS.map((name) => h("option", { value: name }, name || "its own")))
-    );
+    this.isKnown = false;
+    this.precision = /** @type {HTMLSelectElement} */ (h("select", {}));
     this.opset = /** @type {HTMLInputElement} */ (
-      h("input", { type: "text", inputmode: "numeric", size: 4, placeholder: "latest" })
+      h("input", { type: "number", min: 1, max: 999, placeholder: "latest" })
     );
     this.dynamic = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox" }));
+    const hint = "of ONNX; a runtime that is older needs a lower one";
     const fields = [
       h("label", {}, "precision ", this.precision),
-      h(
-        "label",
-        { title: "of ONNX; a runtime that is older needs a lower one" },
-        "opset ",
-        this.opset,
-      ),
+      h("label", { title: hint }, "opset ", this.opset),
       h("label", {}, this.dynamic, " any batch size"),
     ];
-    this.question = new Question(model, host.ask, QUESTION, {
-      fields,
-      options: () => this.options(),
+    const options = () => ({
+      targets: this.offered.filter((one) => this.isAsked(one)).map(({ name }) => name),
+      precision: this.precision.value,
+      opset: this.opset.value ? this.opset.valueAsNumber : null,
+      dynamic: this.dynamic.checked,
     });
+    this.question = new Question(model, host.ask, QUESTION, { fields, options });
     this.targets = h("fieldset", { class: "pf-export-targets" });
-    this.sentence = h("p", { class: "pf-export-sentence", role: "status" });
-    this.table = h("table", {
-      class: "pf-table pf-export-rows",
-      "aria-label": "what was exported",
-    });
-    this.difference = h("p", { class: "pf-export-difference" });
-    this.probes = h("div", {});
-    this.folder = h("p", { class: "pf-note" });
-    this.files = h("table", { class: "pf-table pf-export-files", "aria-label": "files" });
-    this.title = h("h2", {});
-    const files = h("details", {}, h("summary", {}, "files and their hashes"), this.files);
-    const found = h("details", {}, h("summary", {}, "layers compared"), this.probes);
-    this.more = { files, found };
-    this.known = [this.title, this.sentence, this.table];
     this.question.words.after(this.targets);
-    const all = [
-      ...[this.question.element, ...this.known],
-      ...[this.difference, found, this.folder, files],
-    ];
-    root.append(h("section", { class: "pf-view pf-export", "aria-label": "export" }, ...all));
+    this.sentence = h("p", { class: "pf-export-sentence", role: "status" });
+    this.found = h("div", {});
+    const view = { class: "pf-view pf-export", "aria-label": "export" };
+    root.append(h("section", view, this.question.element, this.sentence, this.found));
     this.onChange = () => this.follow();
     for (const name of FOLLOWED) model.on(`change:${name}`, this.onChange);
     this.precision.addEventListener("change", () => this.follow());
-    this.opset.addEventListener("input", () => this.opset.setCustomValidity(""));
   }
 
   /** @returns {Target[]} */
@@ -102,21 +78,25 @@ class ExportView {
     return this.model.get("state")?.export_targets ?? [];
   }
 
-  /** @param {any} data */
-  show(data) {
-    this.data = data && "rows" in data ? data : null;
-    const { data: shown } = this;
-    for (const part of this.known) part.hidden = !shown;
-    fresh(this.title, shown?.title ?? "");
-    if (this.sentence.textContent !== (shown?.sentence ?? ""))
-      fresh(this.sentence, shown?.sentence);
-    drawTargets(this.table, shown?.rows ?? []);
-    this.drawDifference();
-    this.drawFolder();
-    const file = shown?.file;
-    if (file && file.name === this.wanted) {
+  /** @param {Target} target */
+  obstacleOf({ obstacles }) {
+    return obstacles[this.precision.value] ?? "";
+  }
+
+  /** @param {Target} target */
+  isAsked(target) {
+    return this.chosen.has(target.name) && !this.obstacleOf(target);
+  }
+
+  /** @param {any} given */
+  show(given) {
+    const data = /** @type {ExportData | null} */ (given?.targets ? given : null);
+    this.isKnown = Boolean(data);
+    if (this.sentence.textContent !== (data?.sentence ?? "")) fresh(this.sentence, data?.sentence);
+    fresh(this.found, ...(data ? this.parts(data) : []));
+    if (data?.file && data.file.name === this.wanted) {
       this.wanted = "";
-      save(file.name, file.data);
+      save(data.file.name, data.file.data);
     }
     this.follow();
   }
@@ -125,39 +105,51 @@ class ExportView {
     for (const name of FOLLOWED) this.model.off(`change:${name}`, this.onChange);
   }
 
-  /** The options of the request; null if the opset is no number. */
-  options() {
-    const opset = opsetOf(this.opset.value);
-    this.opset.setCustomValidity(opset === undefined ? "Type a whole number, such as 17." : "");
-    if (!this.opset.reportValidity() || opset === undefined) return null;
-    const precision = this.precision.value;
-    const targets = askedTargets(this.offered, this.chosen, precision);
-    return { targets, precision, opset, dynamic: this.dynamic.checked };
+  /** @param {ExportData} data */
+  parts({ title, folder, targets, difference, probes, files }) {
+    const isInBench = Boolean(this.model.get("state")?.queries);
+    const download = (/** @type {any} */ request) => {
+      this.wanted = request.name;
+      this.host.ask(request);
+    };
+    const address = folderAddress(this.model.widget_manager?.context?.path, folder);
+    const name = address ? h("a", { href: address, target: "_blank" }, folder) : h("b", {}, folder);
+    const how = "; python run.py there needs numpy and ONNX Runtime alone";
+    return [
+      h("h2", {}, title),
+      plainTable(targets),
+      difference && h("p", { class: "pf-export-difference" }, difference),
+      probes?.rows.length && folded("layers compared", plainTable(probes)),
+      folder && h("p", { class: "pf-note" }, "in ", name, how),
+      folder && folded("files and their hashes", plainTable(files, isInBench ? download : null)),
+    ].filter(Boolean);
   }
 
+  /** The form: precisions, and the targets with what bars them. */
   follow() {
-    const isKnown = Boolean(this.data);
-    this.question.show(isKnown);
-    this.targets.hidden = !this.offered.length;
+    this.question.show(this.isKnown);
+    const { offered, precision } = this;
     const isAsked = unserved(this.model).some((open) => open.do === QUESTION.request);
-    const key = JSON.stringify([this.offered, this.precision.value, isAsked]);
+    const key = JSON.stringify([offered, precision.value, isAsked]);
+    this.targets.hidden = !offered.length;
     if (key === this.drawn) return;
     this.drawn = key;
-    const rows = this.offered.map((target) => this.target(target));
-    fresh(this.targets, h("legend", {}, "export to"), ...rows);
+    const names = Object.keys(offered[0]?.obstacles ?? {});
+    if (precision.options.length !== names.length)
+      fresh(precision, ...names.map((name) => h("option", { value: name }, name || "its own")));
+    fresh(this.targets, h("legend", {}, "export to"), ...offered.map((one) => this.target(one)));
   }
 
   /** @param {Target} target */
   target(target) {
     const { name, title } = target;
-    const obstacle = obstacleOf(target, this.precision.value);
+    const obstacle = this.obstacleOf(target);
     const box = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox" }));
-    set(box, { disabled: Boolean(obstacle) || name === ALWAYS });
-    box.checked = !obstacle && this.chosen.has(name);
-    box.addEventListener("change", () => {
-      if (box.checked) this.chosen.add(name);
-      else this.chosen.delete(name);
+    set(box, {
+      disabled: Boolean(obstacle) || name === ALWAYS,
+      onchange: () => (box.checked ? this.chosen.add(name) : this.chosen.delete(name)),
     });
+    box.checked = this.isAsked(target);
     const why = name === ALWAYS && !obstacle ? "always: the script runs it" : obstacle;
     return h(
       "label",
@@ -166,40 +158,29 @@ class ExportView {
       h("span", {}, h("b", {}, title), why && h("small", {}, why)),
     );
   }
-
-  drawDifference() {
-    const difference = this.data?.difference;
-    this.difference.hidden = !difference;
-    this.more.found.hidden = !difference?.probes.length;
-    fresh(this.difference, difference?.sentence ?? "");
-    const caption = "the bisection, in the order of its steps";
-    const words = ["layer", ""];
-    fresh(this.probes, difference && plainTable({ caption, rows: probeRows(difference), words }));
-  }
-
-  drawFolder() {
-    const folder = this.data?.folder ?? "";
-    const isInBench = Boolean(this.model.get("state")?.queries);
-    this.folder.hidden = !folder;
-    this.more.files.hidden = !folder;
-    const address = folderAddress(
-      this.model.widget_manager?.context?.path,
-      baseOf(document),
-      folder,
-    );
-    const name = address ? h("a", { href: address, target: "_blank" }, folder) : h("b", {}, folder);
-    const how = "; python run.py there needs numpy and ONNX Runtime alone";
-    fresh(this.folder, "in ", name, how);
-    const download = (/** @type {string} */ file) => {
-      this.wanted = file;
-      this.host.ask({ do: "export_file", name: file });
-    };
-    drawFiles(this.files, this.data?.files ?? [], isInBench ? download : null);
-  }
 }
 
-/** The base of the server's addresses, as JupyterLab's page states it. @param {Document} page */
-function baseOf(page) {
-  const config = page.getElementById("jupyter-config-data")?.textContent;
-  return config ? JSON.parse(config).baseUrl : undefined;
+/** @param {string} summary @param {HTMLElement} table */
+function folded(summary, table) {
+  return h("details", {}, h("summary", {}, summary), table);
+}
+
+/** Give a file's content to the browser's downloads. @param {string} name @param {DataView} data */
+function save(name, data) {
+  const content = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  const address = URL.createObjectURL(new Blob([/** @type {any} */ (content)]));
+  h("a", { href: address, download: name.split("/").at(-1) }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+/**
+ * The address of a folder beside the notebook in the page's JupyterLab; '' elsewhere.
+ * @param {string | undefined} notebook its path on the server @param {string} folder
+ */
+function folderAddress(notebook, folder) {
+  const config = document.getElementById("jupyter-config-data")?.textContent;
+  const base = config ? JSON.parse(config).baseUrl : "";
+  if (!notebook || !base || /^([/\\]|\w:)/.test(folder)) return "";
+  const parts = [...notebook.split("/").slice(0, -1), ...folder.split("/")];
+  return `${base}lab/tree/${parts.map(encodeURIComponent).join("/")}`;
 }

@@ -1,21 +1,20 @@
 /** The options of a search: goal, allowed loss, may it train, seconds. */
 
 import { fresh, h } from "../shared/dom.js";
-import { rovingTabindex } from "../shared/roving_tabindex.js";
-import { metricWord } from "./layout.js";
+import { segmentedControl } from "../shared/segments.js";
 
 /** @typedef {{ goal: string, metric_drop: number, may_train: boolean, seconds: number }} Choice */
 
-const GOALS = [
+const GOALS = /** @type {[string, string][]} */ ([
   ["latency", "Latency"],
   ["size", "Size"],
   ["memory", "Memory"],
   ["throughput", "Throughput"],
-];
-const ANSWERS = [
+]);
+const ANSWERS = /** @type {[string, string][]} */ ([
   ["no", "No"],
   ["yes", "Yes"],
-];
+]);
 
 export class SearchForm {
   /** @param {(choice: Choice) => void} search @param {() => void} stop */
@@ -23,12 +22,12 @@ export class SearchForm {
     /** @type {Choice} */
     this.choice = { goal: "latency", metric_drop: 0.01, may_train: false, seconds: 60 };
     this.hasMetric = false;
-    this.metricName = /** @type {string | null} */ (null);
     this.isSearching = false;
-    this.goal = segments("Goal", GOALS, (name) => this.set({ goal: name }));
-    this.train = segments("May it train?", ANSWERS, (name) =>
+    this.goal = segmentedControl("Goal", GOALS, (goal) => this.set({ goal }));
+    this.train = segmentedControl("May it train?", ANSWERS, (name) =>
       this.set({ may_train: name === "yes" }),
     );
+    this.training = named("May it train?", this.train.element);
     this.loss = field("0", "0.1");
     this.loss.addEventListener("change", () => this.readLoss());
     this.lossName = h("span", {}, "");
@@ -41,9 +40,9 @@ export class SearchForm {
     this.element = h(
       "div",
       { class: "pf-faster-form" },
-      this.goal.element,
+      named("Goal", this.goal.element),
       h("label", {}, this.lossName, this.loss),
-      this.train.element,
+      this.training,
       h("label", {}, h("span", {}, "Search for, s"), this.seconds),
       this.button,
     );
@@ -62,27 +61,21 @@ export class SearchForm {
   }
 
   /**
-   * @param {{ can_train: boolean, has_metric: boolean, metric_name: string | null }} facts
-   * @param {boolean} isSearching
+   * @param {{ can_train?: boolean, has_metric?: boolean, loss_label?: string }} facts
+   * @param {boolean} isSearching @param {boolean} isAgain
    */
-  follow(facts, isSearching) {
-    this.hasMetric = facts.has_metric;
-    this.metricName = facts.metric_name;
+  follow({ can_train, has_metric, loss_label }, isSearching, isAgain) {
+    this.hasMetric = Boolean(has_metric);
     this.isSearching = isSearching;
-    this.train.element.hidden = !facts.can_train;
+    this.training.hidden = !can_train;
+    fresh(this.lossName, loss_label);
+    fresh(this.button, isSearching ? "Stop" : isAgain ? "Search again" : "Search");
     this.draw();
-  }
-
-  /** @param {boolean} isAgain */
-  name(isAgain) {
-    fresh(this.button, this.isSearching ? "Stop" : isAgain ? "Search again" : "Search");
   }
 
   draw() {
     this.goal.show(this.choice.goal);
     this.train.show(this.choice.may_train ? "yes" : "no");
-    const metric = `${metricWord(this.metricName)} I can lose, points`;
-    fresh(this.lossName, this.hasMetric ? metric : "Output may differ by");
     const drop = this.choice.metric_drop;
     if (document.activeElement !== this.loss)
       this.loss.value = String(Number((this.hasMetric ? 100 * drop : drop).toPrecision(3)));
@@ -97,26 +90,7 @@ function field(min, step) {
   return /** @type {HTMLInputElement} */ (input);
 }
 
-/**
- * A row of choices of which one is pressed.
- * @param {string} label @param {string[][]} names @param {(name: string) => void} choose
- */
-function segments(label, names, choose) {
-  const box = h("div", { class: "pf-segmented", role: "radiogroup", "aria-label": label });
-  const stopAt = rovingTabindex(box, "button");
-  const buttons = names.map(([name, text]) => {
-    const take = () => choose(name);
-    return h("button", { type: "button", role: "radio", onclick: take, onfocus: take }, text);
-  });
-  fresh(box, ...buttons);
-  return {
-    element: h("div", { class: "pf-faster-field" }, h("span", {}, label), box),
-    /** @param {string} chosen */
-    show(chosen) {
-      buttons.forEach((button, index) =>
-        button.setAttribute("aria-checked", String(names[index][0] === chosen)),
-      );
-      stopAt(buttons[names.findIndex(([name]) => name === chosen)] ?? null);
-    },
-  };
+/** @param {string} label @param {HTMLElement} control */
+function named(label, control) {
+  return h("div", {}, h("span", {}, label), control);
 }

@@ -1,6 +1,5 @@
 /** Which sites are fused: Python's state plus pending requests. No DOM. */
 
-import { canGain } from "./table.js";
 import { unserved } from "../shared/host.js";
 
 /** @typedef {import("./table.js").FusionTable} FusionTable */
@@ -14,9 +13,7 @@ export function fusionChoice(model, table) {
   const known = model.get("state")?.fused;
   if (!known)
     return {
-      on: new Set(
-        table.places.filter((site) => site.standing === "fused").map((site) => site.place),
-      ),
+      on: new Set(table.places.filter((site) => site.is_fused).map((site) => site.layers[0])),
       asked: new Set(),
       hasStep: true,
     }; // without a workbench: the map's own state
@@ -38,7 +35,7 @@ export function fusionChoice(model, table) {
 function afterRequest(table, choice, request) {
   const all = request.do === "fuse_all";
   const meant = all
-    ? table.places.filter(canGain).map((site) => site.place)
+    ? table.places.filter((site) => site.can_gain).map((site) => site.layers[0])
     : [request.place ?? ""];
   const on = all ? new Set(request.is_on ? meant : []) : new Set(choice.on);
   if (!all) for (const place of meant) request.is_on ? on.add(place) : on.delete(place);

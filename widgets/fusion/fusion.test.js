@@ -2,99 +2,58 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fusionChoice } from "./choice.js";
 import { fusionColumns, leastPlaceWidth } from "./row.js";
-import {
-  canGain,
-  fusionSpeedText,
-  fusionSummary,
-  isSlower,
-  placeSentence,
-  reasonText,
-  savedText,
-  sharedPath,
-  standingWords,
-  unpackedFusion,
-} from "./table.js";
+import { fusionTable } from "./table.js";
 import { Arrangement } from "../shared/arrangement.js";
 import { fittingColumns } from "../shared/grid.js";
 import { partedPath } from "../shared/tree.js";
 
-const floats = (/** @type {number[]} */ ...values) =>
-  new DataView(Float32Array.from(values).buffer);
-const numbered = (/** @type {string[]} */ ...values) => {
-  const names = [...new Set(values)];
-  return {
-    names,
-    codes: new DataView(Uint16Array.from(values, (value) => names.indexOf(value)).buffer),
-  };
-};
+/** @param {string[]} layers @param {any} [more] */
+const place = (layers, more = {}) => ({
+  layers,
+  where: "",
+  names: layers,
+  pattern: "convolution + batch-norm",
+  runs: "",
+  is_fused: false,
+  can_switch: true,
+  can_gain: false,
+  has_facts: true,
+  ...more,
+});
 const packed = {
   title: "net: what runs as one",
-  machine: "here",
-  layers: [
-    ["stem.conv", "stem.norm", "stem.relu"],
-    ["body.0.conv", "body.0.norm"],
-    ["body.1.conv", "tail"],
-    ["head"],
-    ["body.2.conv", "body.2.norm"],
+  summary: "1 of 5 places run as one",
+  places: [
+    place(["stem.conv", "stem.norm", "stem.relu"], {
+      pattern: "convolution + batch-norm + relu",
+      runs: "oneDNN",
+      is_fused: true,
+      can_gain: true,
+    }),
+    place(["body.0.conv", "body.0.norm"], { runs: "oneDNN" }),
+    place(["body.1.conv", "tail"], { pattern: "convolution + sum", can_switch: false }),
+    place(["head"], { pattern: "linear", can_gain: true }),
+    place(["body.2.conv", "body.2.norm"]),
   ],
-  pattern: numbered(
-    "convolution + batch-norm + relu",
-    "convolution + batch-norm",
-    "convolution + sum",
-    "linear",
-    "convolution + batch-norm",
-  ),
-  runs: numbered("oneDNN", "oneDNN", "", "", ""),
-  standing: numbered("fused", "slower", "apart", "off", "off"),
-  reason: numbered(
-    "",
-    "it reorders its input",
-    "its answer is read twice",
-    "it was not asked for",
-    "it was not asked for",
-  ),
-  numbers: {
-    apart_ms: floats(0.4, 1, NaN, 2, 0.5),
-    fused_ms: floats(0.2, 1.25, NaN, 1, 1),
-    saved_bytes: floats(2e6, NaN, NaN, 1e3, NaN),
-    error: floats(1e-7, 2e-7, NaN, 0, NaN),
-  },
+  columns: [
+    { name: "speed", width: 108, rank: 5, values: [2, 0.8, null, 2, 0.5], texts: [] },
+    { name: "saved", width: 74, rank: 2, values: [], texts: [] },
+    { name: "error", width: 66, rank: 1, values: [], texts: [] },
+  ],
 };
-const table = unpackedFusion(packed);
-const [stem, slower, apart, head, slowOff] = table.places;
+const table = fusionTable(packed);
 /** @param {any} state @param {any[]} [requests] */
 const modelOf = (state, requests = []) => ({
   get: (/** @type {string} */ name) => ({ state, requests, served: 0 })[name],
 });
 
-test("a packed map is unpacked; an empty map has no places", () => {
-  assert.deepEqual(
-    [table.isKnown, unpackedFusion({}).isKnown, unpackedFusion(undefined).places],
-    [true, false, []],
-  );
-  assert.deepEqual(
-    [stem.place, stem.where, stem.names, stem.speedup],
-    ["stem.conv", "stem.", ["conv", "norm", "relu"], 2],
-  );
-  assert.deepEqual(
-    table.places.map((one) => one.canSwitch),
-    [true, true, false, true, true],
-  );
-  assert.equal(table.placeOf.get("stem.relu"), stem, "each of its layers leads to a place");
-  assert.equal(table.longestMs, 2, "what was not timed does not count");
+test("each of its layers leads to a place; an empty map has none", () => {
+  assert.deepEqual([table.isKnown, fusionTable({}).isKnown], [true, false]);
+  assert.deepEqual(fusionTable(undefined).places, []);
+  assert.equal(table.placeOf.get("stem.relu"), "stem.conv");
 });
 
-test("layers share the beginning of their paths, and no name is left empty", () => {
-  assert.deepEqual(sharedPath(["a.b.conv", "a.b.norm"]), {
-    where: "a.b.",
-    names: ["conv", "norm"],
-  });
-  assert.deepEqual(sharedPath(["a.b", "a.b.c"]), { where: "a.", names: ["b", "b.c"] });
-  assert.deepEqual(sharedPath(["head"]), { where: "", names: ["head"] });
-  assert.deepEqual(sharedPath(["body.1.conv", "tail"]), {
-    where: "",
-    names: ["body.1.conv", "tail"],
-  });
+test("a path is split before the parts that distinguish it", () => {
   assert.deepEqual(
     [partedPath("a.b.c.d", 2), partedPath("a", 2), partedPath("a.b.", 2)],
     [
@@ -105,84 +64,16 @@ test("layers share the beginning of their paths, and no name is left empty", () 
   );
 });
 
-test("a slower place says so, and one that is off is slower where it was timed so", () => {
-  assert.deepEqual(
-    [fusionSpeedText(stem), fusionSpeedText(slower), fusionSpeedText(apart)],
-    ["2.00 ×", "0.80 ×, slower", ""],
-  );
-  assert.deepEqual(table.places.map(isSlower), [false, true, false, false, true]);
-  assert.deepEqual(table.places.map(canGain), [true, false, false, true, false]);
-  assert.equal(
-    standingWords(slower, true),
-    "runs as one, and is slower so",
-    "forced, it is not praised",
-  );
-  assert.deepEqual(
-    [stem, slower, apart, head].map((one) => standingWords(one, false)),
-    [
-      "apart; would gain as one",
-      "would be slower as one, so it stays apart",
-      "cannot be one",
-      "apart; would gain as one",
-    ],
-  );
-});
-
-test("a place tells its numbers, and nothing of what was not measured", () => {
-  assert.deepEqual(
-    [fusionSpeedText(stem), savedText(stem), fusionSpeedText(apart), savedText(apart)],
-    ["2.00 ×", "2 MB", "", ""],
-  );
-  assert.equal(
-    placeSentence(apart, false),
-    "cannot be one · its answer is read twice · convolution + sum",
-  );
-  assert.ok(placeSentence(stem, true).includes("2 MB less through memory at each call"));
-  assert.deepEqual(
-    [reasonText(slower, false), reasonText(slower, true), reasonText(head, false)],
-    ["it reorders its input", "", ""],
-    "not having been asked for is no reason",
-  );
-});
-
-test("the summary counts the sites that are fused, could be, would be slower and cannot", () => {
-  assert.equal(
-    fusionSummary(table, new Set()),
-    "Nothing runs as one: 2 of 5 places could, which would save 1.200 ms, each timed by itself" +
-      " · 2 would be slower · 1 cannot be one",
-  );
-  assert.equal(
-    fusionSummary(table, new Set(["stem.conv"])),
-    "1 of 5 places run as one, which saves 0.200 ms, each timed by itself" +
-      " · 1 more could · 2 would be slower · 1 cannot be one",
-  );
-  const timed = unpackedFusion({ ...packed, whole: "1.12 × as fast" });
-  const asTimed = new Set(
-    timed.places.filter((one) => one.standing === "fused").map((one) => one.place),
-  );
-  assert.ok(fusionSummary(timed, asTimed).includes(" · the whole model 1.12 × as fast · "));
-  assert.ok(
-    !fusionSummary(timed, new Set(["body.0.conv"])).includes("whole model"),
-    "it was timed otherwise",
-  );
-  assert.ok(fusionSummary(table, new Set(["body.0.conv"])).includes("which costs 0.250 ms"));
-  const none = fusionSummary(
-    unpackedFusion({ ...packed, layers: [], notes: ["not fused: conv2d"] }),
-    new Set(),
-  );
-  assert.ok(none.startsWith("No layers") && none.endsWith(" · not fused: conv2d"));
-});
-
-const columnsOf = (/** @type {boolean} */ hasRuns) =>
+const columnsOf = (/** @type {import("./table.js").FusionTable} */ shown) =>
   fusionColumns(
-    hasRuns,
+    shown,
     true,
     () => fusionChoice(modelOf(undefined), table),
     () => "",
   );
 
 test("a filter finds layers, patterns and what runs; sorting puts unknown numbers last", () => {
-  const shown = new Arrangement(unpackedFusion({}), () => columnsOf(true));
+  const shown = new Arrangement(fusionTable({}), () => columnsOf(table));
   shown.take(table);
   const found = (/** @type {string} */ query) => {
     shown.filter(query);
@@ -202,20 +93,20 @@ test("a filter finds layers, patterns and what runs; sorting puts unknown number
 });
 
 test("a table that lost the column it was sorted by is as the model is", () => {
-  const shown = new Arrangement(unpackedFusion({}), () => columnsOf(shown.table.places.length > 2));
+  const shown = new Arrangement(fusionTable({}), () => columnsOf(shown.table));
   shown.take(table);
   shown.sort("runs");
-  shown.take(unpackedFusion({ ...packed, layers: [["head"], ["tail"]] }));
+  shown.take(fusionTable({ ...packed, places: [place(["head"]), place(["tail"])] }));
   assert.deepEqual([shown.sorting, shown.rows], [null, [0, 1]]);
 });
 
 test("narrow widths drop columns, the speed last; without a fused site `runs` is dropped", () => {
-  const names = (/** @type {number} */ width, hasRuns = true) =>
-    fittingColumns(columnsOf(hasRuns), width, leastPlaceWidth(width)).map((column) => column.name);
+  const names = (/** @type {number} */ width, of = table) =>
+    fittingColumns(columnsOf(of), width, leastPlaceWidth(width)).map((column) => column.name);
   const all = ["switch", "layer", "runs", "bars", "speed", "saved", "error"];
   assert.deepEqual(names(1400), all);
   assert.deepEqual(
-    names(1400, false),
+    names(1400, fusionTable({ ...packed, places: [place(["head"])] })),
     all.filter((name) => name !== "runs"),
   );
   assert.deepEqual(names(420), ["switch", "layer", "speed"]);

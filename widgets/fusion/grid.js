@@ -1,7 +1,7 @@
 /** The grid of fusion sites, each row with a switch. Independent of Python and the workbench. */
 
 import { fusionColumns, leastPlaceWidth } from "./row.js";
-import { placeSentence, unpackedFusion } from "./table.js";
+import { fusionTable } from "./table.js";
 import { Grid } from "../shared/grid.js";
 
 /** @typedef {import("./table.js").FusedPlace} FusedPlace */
@@ -10,12 +10,12 @@ import { Grid } from "../shared/grid.js";
 /** @extends {Grid<FusionTable>} */
 export class FusionGrid extends Grid {
   /**
-   * @param {import("../shared/grid.js").GridHandlers & { onSwitch: (one: FusedPlace, isOn: boolean)
+   * @param {import("../shared/grid.js").GridHandlers & { onSwitch: (place: string, isOn: boolean)
    * => void, choice: () => import("./choice.js").FusionChoice, hasSwitches: boolean }} own
    */
   constructor(own) {
     super(own, {
-      table: unpackedFusion({}),
+      table: fusionTable({}),
       label: `places where layers can run as one; arrows move${own.hasSwitches ? ", Enter switches" : ""}`,
       rowHeight: 40,
       look: "pf-fusion-grid",
@@ -31,13 +31,13 @@ export class FusionGrid extends Grid {
 
   /** Scroll the site of a layer into view. @param {string} layer */
   select(layer) {
-    this.choose(this.shown.table.placeOf.get(layer)?.place ?? null);
+    this.choose(this.shown.table.placeOf.get(layer) ?? null);
   }
 
   /** @override */
   all() {
-    const hasRuns = this.shown.table.places.some((site) => site.runs);
-    return fusionColumns(hasRuns, this.own.hasSwitches, this.own.choice, () => this.shown.query);
+    const { table } = this.shown;
+    return fusionColumns(table, this.own.hasSwitches, this.own.choice, () => this.shown.query);
   }
 
   /** @override @param {number} width */
@@ -48,16 +48,21 @@ export class FusionGrid extends Grid {
   /** @override @param {HTMLElement} element @param {number} row */
   describe(element, row) {
     const site = this.shown.table.places[row];
-    const sentence = placeSentence(site, this.own.choice().on.has(site.place));
+    const { sentence } = this.isOn(site) ? site.on : site.off;
     element.setAttribute("aria-label", `${site.layers.join(" + ")}: ${sentence}`);
-    element.classList.toggle("pf-fusion-apart", !site.canSwitch);
+    element.classList.toggle("pf-fusion-apart", !site.can_switch);
+  }
+
+  /** @param {FusedPlace} site */
+  isOn({ layers }) {
+    return this.own.choice().on.has(layers[0]);
   }
 
   /** @override @param {number} index */
   act(index) {
     const site = this.shown.table.places[this.shown.rows[index]];
-    if (site.canSwitch && this.own.hasSwitches)
-      this.own.onSwitch(site, !this.own.choice().on.has(site.place));
+    if (site.can_switch && this.own.hasSwitches)
+      this.own.onSwitch(site.layers[0], !this.isOn(site));
   }
 
   /** @override @param {MouseEvent} event */

@@ -7,7 +7,7 @@ import { fresh, h } from "../shared/dom.js";
 import { filterField } from "../shared/filter_field.js";
 import { fusionChoice } from "./choice.js";
 import { FusionGrid } from "./grid.js";
-import { canGain, fusionSummary, placeSentence, unpackedFusion } from "./table.js";
+import { fusionTable } from "./table.js";
 import { isField, isPlainKey } from "../shared/grid_keys.js";
 import { Question } from "../shared/question.js";
 import { showPress } from "../shared/press.js";
@@ -36,12 +36,12 @@ class FusionView {
   constructor(root, host, model) {
     this.host = host;
     this.model = model;
-    this.table = unpackedFusion({});
+    this.table = fusionTable({});
     this.drawn = "";
     this.title = h("h2", {});
     this.line = h("p", { class: "pf-note", role: "status" });
     this.grid = new FusionGrid({
-      onSwitch: (site, isOn) => this.host.ask({ do: "fuse", place: site.place, is_on: isOn }),
+      onSwitch: (place, isOn) => this.host.ask({ do: "fuse", place, is_on: isOn }),
       onChoose: (layer, isPassing) => this.point(layer, isPassing),
       onShown: (shown, all) => this.field.count(shown, all),
       choice: () => this.choice,
@@ -95,7 +95,7 @@ class FusionView {
 
   /** @param {any} data */
   show(data) {
-    this.table = unpackedFusion(data);
+    this.table = fusionTable(data);
     const { isKnown, title, places } = this.table;
     fresh(this.title, title);
     this.grid.element.hidden = this.details.hidden = !places.length;
@@ -129,22 +129,13 @@ class FusionView {
     this.question.show(table.isKnown);
     this.choice = fusionChoice(this.model, table);
     const { on, asked, hasStep } = this.choice;
-    const isOther = isInBench && !hasStep && this.model.get("state").recipe?.length > 0;
-    const key = JSON.stringify([[...on], [...asked], hasStep, isInBench, isOther, table.isKnown]);
+    const line = this.model.get("state")?.fused?.summary || table.summary;
+    const key = JSON.stringify([[...on], [...asked], hasStep, isInBench, line]);
     if (key === this.drawn) return;
     this.drawn = key;
-    fresh(
-      this.line,
-      table.isKnown &&
-        [
-          fusionSummary(table, on),
-          isOther && "found in the model as it is, without the recipe's steps",
-        ]
-          .filter(Boolean)
-          .join(" · "),
-    );
+    fresh(this.line, line);
     this.actions.hidden = !isInBench;
-    const left = table.places.some((site) => canGain(site) && !on.has(site.place));
+    const left = table.places.some((site) => site.can_gain && !on.has(site.layers[0]));
     showPress(this.all, left, asked.size > 1);
     showPress(this.none, hasStep, false);
     this.grid.refresh();
@@ -158,7 +149,7 @@ class FusionView {
       fresh(
         this.details,
         h("b", {}, site.layers.join(" + ")),
-        ` ${placeSentence(site, this.choice.on.has(site.place))}`,
+        ` ${(this.grid.isOn(site) ? site.on : site.off).sentence}`,
       );
     else fresh(this.details, NOTHING_TOLD);
   }

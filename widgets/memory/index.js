@@ -51,7 +51,6 @@ class MemoryView {
       this.draw();
     });
     this.handle = new LimitHandle(this.limit, "y", (bytes) => this.limitWords(bytes));
-    this.track = h("div", { class: "pf-memory-track" }, this.handle.element);
     const ask = throttle(PINNED_EVERY_MS, (/** @type {number | null} */ row) =>
       host.ask({ do: "memory_moment", row }),
     );
@@ -99,15 +98,7 @@ class MemoryView {
 
   /** The limit stands over the curve. */
   placeLimit() {
-    const [drawing] = this.sheet.drawings;
-    const frame = drawing?.frames[0];
-    if (!this.data || !frame) return;
-    const { left, right, top, bottom, panel } = frame;
-    const plot = /** @type {HTMLElement} */ (drawing.plot.firstElementChild);
-    if (this.track.parentElement !== plot) plot.append(this.track);
-    const [width, height] = [right - left, bottom - top].map((size) => `${size}px`);
-    Object.assign(this.track.style, { left: `${left}px`, top: `${top}px`, width, height });
-    this.handle.place(this.offAxis, this.offAxis + panel.y.high);
+    if (this.data) this.handle.over(this.sheet.drawings[0], this.offAxis);
   }
 
   /** @param {number} bytes */

@@ -1,33 +1,29 @@
 /** The grid of everything tried: a row per recipe, with its latency and likely range as a bar. */
 
+import { barElement } from "../shared/bar.js";
 import { fresh, h, set } from "../shared/dom.js";
-import { readableBytes } from "../shared/format.js";
+import { figureColumn } from "../shared/figure_column.js";
 import { Grid } from "../shared/grid.js";
+import { pressOf } from "../shared/plain_table.js";
 import { flatTree } from "../shared/tree.js";
-import { barScale, capitalised, toneOf, worthText } from "./rows.js";
 
-/** @typedef {import("./rows.js").Result} Result */
-/** @typedef {import("./rows.js").ResultsData} ResultsData */
 /**
- * @typedef {import("../shared/arrangement.js").GridTable & { data: ResultsData, scale: (value:
- * number) => number }} ResultsTable
+ * Rows and columns of figures as Python packs them.
+ * @typedef {{ number: number, label: string, whole: string, tone: string, sentence: string,
+ *   ms: number | null, bar: import("../shared/bar.js").Bar | null, refusal: string,
+ *   action: import("../shared/plain_table.js").Cell }} Result
+ * @typedef {{ rows: Result[], columns: import("../shared/figure_column.js").Figure[], current: number | null }} ResultsData
+ * @typedef {import("../shared/arrangement.js").GridTable & { data: ResultsData }} ResultsTable
  * @typedef {import("../shared/grid.js").Column<ResultsTable>} ResultColumn
+ * @typedef {{ marks: number[], going: number | null, isInBench: boolean,
+ *   mark: (number: number) => void, press: (request: any) => void }} Choices what a person may do
  */
-/**
- * @typedef {{ marks: number[], going: number | null, isInBench: boolean, mark: (number: number) =>
- * void, goBack: (number: number) => void, allow: (number: number) => void }} Choices what a person
- * may do with a row
- */
-
-/** @type {ResultsData} */
-const NOTHING = { title: "", metric: "", current: null, scatter: null, rows: [], pair: null };
 
 /** @param {ResultsData} data @returns {ResultsTable} */
 function resultsTable(data) {
   const layers = data.rows.map((row) => String(row.number));
   return {
     data,
-    scale: barScale(data.rows),
     layers,
     kind: data.rows.map((row) => row.label),
     place: new Map(layers.map((number, row) => [number, row])),
@@ -39,15 +35,9 @@ function resultsTable(data) {
 export class ResultsGrid extends Grid {
   /** @param {() => Choices} choices */
   constructor(choices) {
-    super(
-      { onChoose: () => {} },
-      {
-        table: resultsTable(NOTHING),
-        label: "everything tried",
-        rowHeight: 32,
-        look: "pf-results-grid",
-      },
-    );
+    const table = resultsTable({ rows: [], columns: [], current: null });
+    const how = { label: "everything tried", rowHeight: 32, look: "pf-results-grid" };
+    super({ onChoose: () => {} }, { table, ...how });
     this.choices = choices;
   }
 
@@ -59,13 +49,19 @@ export class ResultsGrid extends Grid {
     this.mark();
   }
 
-  /** @override */
+  /** @param {number} row */
+  result(row) {
+    return this.shown.table.data.rows[row];
+  }
+
+  /** @override @returns {ResultColumn[]} */
   all() {
-    const { data } = this.shown.table;
-    const figures = figureColumns(data.metric, () => this.isNarrow);
-    const columns = [NUMBER, this.nameColumn(), this.chartColumn(), ...figures];
-    if (!this.choices().isInBench) return columns;
-    return [NUMBER, this.markColumn(), ...columns.slice(1), this.actionColumn()];
+    const [number, mark, name, bar, action] = this.ownColumns();
+    const figures = this.shown.table.data.columns.map(figureColumn);
+    const { isInBench } = this.choices();
+    return [number, ...(isInBench ? [mark] : []), name, bar, ...figures].concat(
+      isInBench ? [action] : [],
+    );
   }
 
   /** @override What was tried is whole up to a share that leaves its figures. @param {number} width */
@@ -77,241 +73,110 @@ export class ResultsGrid extends Grid {
 
   /** @override @param {number} row */
   isChosen(row) {
-    const { rows, current } = this.shown.table.data;
-    return rows[row].number === current;
+    return this.result(row).number === this.shown.table.data.current;
   }
 
   /** @override @param {HTMLElement} element @param {number} row */
   describe(element, row) {
-    const { rows } = this.shown.table.data;
-    const look = `pf-row pf-result pf-tone-${toneOf(rows[row])}${this.isChosen(row) ? " pf-here" : ""}`;
-    set(element, { class: look, title: rows[row].sentence, "data-number": rows[row].number });
+    const { tone, sentence, number } = this.result(row);
+    const here = this.isChosen(row) ? " pf-here" : "";
+    const look = `pf-row pf-result${here}${tone === "untold" ? " pf-untold" : ""}`;
+    set(element, { class: look, title: sentence, "data-number": number });
   }
 
   /** @override Space marks, Enter goes back. @param {number} index @param {string} key */
   act(index, key) {
-    const { number } = this.shown.table.data.rows[this.shown.rows[index]];
+    const { number, action } = this.result(this.shown.rows[index]);
     const choices = this.choices();
-    if (choices.isInBench) (key === "Enter" ? choices.goBack : choices.mark)(number);
+    const ask = typeof action === "string" ? null : action.ask;
+    if (!choices.isInBench) return;
+    if (key !== "Enter") choices.mark(number);
+    else if (ask?.do === "go_back") choices.press(ask);
   }
 
-  /** Whether there is no room for the bars. */
+  /** Whether there is no room for the bars: a refusal then stands before the name. */
   get isNarrow() {
     return !this.columns.some((column) => column.name === "chart");
   }
 
-  /** The bar; a failure has the room of all figures. @returns {ResultColumn} */
-  chartColumn() {
-    const span = () => 1 + this.columns.filter((column) => column.isNumber).length;
-    return {
-      name: "chart",
-      label: "Latency",
-      hint: "and its likely range",
-      width: 110,
-      most: 420,
-      rank: 7,
-      value: ({ data }, row) => data.rows[row].ms ?? NaN,
-      key: () => String(span()),
-      draw(cell, { data, scale }, row) {
-        const [word, why] = refusalOf(data.rows[row]);
-        cell.classList.toggle("pf-refusal", Boolean(why));
-        cell.style.gridColumnEnd = data.rows[row].failure ? `span ${span()}` : "";
-        cell.title = why;
-        if (why) fresh(cell, h("b", {}, word), why);
-        else fresh(cell, latencyBar(data.rows[row], scale));
+  /** @returns {ResultColumn[]} */
+  ownColumns() {
+    const choices = this.choices;
+    return [
+      {
+        name: "number",
+        label: "",
+        width: 28,
+        value: (_, row) => this.result(row).number,
+        draw: (cell, _, row) => fresh(cell, this.result(row).number),
       },
-    };
-  }
-
-  /** A refusal stands before the name where there is no room for the bar. @returns {ResultColumn} */
-  nameColumn() {
-    const isNarrow = () => this.isNarrow;
-    return {
-      name: "layer",
-      label: "What was tried",
-      width: 0,
-      value: ({ data }, row) => data.rows[row].label,
-      key: () => String(isNarrow()),
-      draw(cell, { data }, row) {
-        const { label, whole } = data.rows[row];
-        const [word, why] = refusalOf(data.rows[row]);
-        cell.title = [whole, why && word + why].filter(Boolean).join("\n");
-        fresh(cell, why && isNarrow() && h("b", {}, word), label);
+      {
+        name: "mark",
+        label: "",
+        width: 26,
+        value: () => "",
+        key: () => choices().marks.join(),
+        draw: (cell, _, row) => fresh(cell, markButton(this.result(row).number, choices())),
       },
-    };
+      {
+        name: "layer",
+        label: "What was tried",
+        width: 0,
+        value: (_, row) => this.result(row).label,
+        key: () => String(this.isNarrow),
+        draw: (cell, _, row) => {
+          const { label, whole, refusal } = this.result(row);
+          cell.title = [whole, refusal].filter(Boolean).join("\n");
+          const [word] = refusal.split(" ");
+          fresh(cell, refusal && this.isNarrow && h("b", {}, `${word} `), label);
+        },
+      },
+      {
+        name: "chart",
+        label: "Latency",
+        hint: "and its likely range",
+        width: 110,
+        most: 420,
+        rank: 7,
+        value: (_, row) => this.result(row).ms ?? NaN,
+        draw: (cell, _, row) => {
+          const { refusal, bar, tone } = this.result(row);
+          set(cell, { title: refusal || null });
+          cell.classList.toggle("pf-refusal", Boolean(refusal));
+          fresh(cell, refusal || (bar && barElement(bar, tone)) || "–");
+        },
+      },
+      {
+        name: "action",
+        label: "",
+        width: 86,
+        value: () => "",
+        key: () => String(choices().going),
+        draw: (cell, _, row) => {
+          const { number, action } = this.result(row);
+          const { going, press } = choices();
+          const isGoing = going === number && typeof action !== "string";
+          fresh(
+            cell,
+            isGoing ? "going …" : typeof action === "string" ? action : pressOf(action, press),
+          );
+        },
+      },
+    ];
   }
-
-  /** @returns {ResultColumn} */
-  markColumn() {
-    return {
-      name: "mark",
-      label: "",
-      width: 26,
-      value: () => "",
-      key: () => this.choices().marks.join(),
-      draw: (cell, { data }, row) => fresh(cell, markButton(data.rows[row], this.choices())),
-    };
-  }
-
-  /** @returns {ResultColumn} */
-  actionColumn() {
-    return {
-      name: "action",
-      label: "",
-      width: 86,
-      value: () => "",
-      key: () => String(this.choices().going),
-      draw: (cell, { data }, row) =>
-        fresh(cell, action(data.rows[row], this.isChosen(row), this.choices())),
-    };
-  }
 }
 
-/** Why a row has no figures, or may not be chosen. @param {Result} row */
-function refusalOf({ failure, refused }) {
-  return failure ? ["failed: ", failure] : ["refused: ", refused];
-}
-
-/** @type {ResultColumn} */
-const NUMBER = {
-  name: "number",
-  label: "",
-  width: 28,
-  value: ({ data }, row) => data.rows[row].number,
-  draw(cell, { data }, row) {
-    cell.textContent = String(data.rows[row].number);
-  },
-};
-
-/** @param {string} metric @param {() => boolean} isNarrow @returns {ResultColumn[]} */
-function figureColumns(metric, isNarrow) {
-  /**
-   * @param {string} name @param {string} label @param {number} width @param {number} rank
-   * @param {(row: Result) => number | null} number @param {(row: Result) => string} written
-   * @returns {ResultColumn}
-   */
-  const figure = (name, label, width, rank, number, written) => ({
-    name,
-    label,
-    width,
-    rank,
-    isNumber: true,
-    value: ({ data }, row) => number(data.rows[row]) ?? NaN,
-    key: () => String(isNarrow()),
-    draw(cell, { data }, row) {
-      const { failure, word } = data.rows[row];
-      const spoken = name === "faster" && word;
-      const isUntold = word === "not told" && ["ms", "faster"].includes(name);
-      cell.hidden = Boolean(failure) && !isNarrow();
-      cell.title = spoken || "";
-      cell.classList.toggle("pf-untold", isUntold);
-      const text = `${isUntold && name === "ms" ? "≈ " : ""}${written(data.rows[row])}`;
-      fresh(cell, text, spoken && h("span", { class: "pf-spoken" }, `, ${spoken}`));
-    },
-  });
-  const worth = figure(
-    "worth",
-    metric ? capitalised(metric) : "Differs by",
-    76,
-    8,
-    (row) => (metric ? row.metric : row.error),
-    (row) => worthText(row, Boolean(metric)),
-  );
-  return [
-    figure(
-      "ms",
-      "ms",
-      80,
-      10,
-      ({ ms }) => ms,
-      (row) => row.ms_text,
-    ),
-    figure(
-      "faster",
-      "Faster",
-      72,
-      9,
-      ({ speedup }) => speedup,
-      (row) => row.speedup_text,
-    ),
-    { ...worth, hint: metric ? "" : "the relative distance of the outputs" },
-    figure(
-      "size",
-      "Size",
-      74,
-      5,
-      ({ size }) => size,
-      ({ size }) => readableBytes(size),
-    ),
-  ];
-}
-
-/** @param {Result} row @param {(value: number) => number} scale */
-function latencyBar(row, scale) {
-  if (row.ms === null) return h("span", {}, "–");
-  const percent = (/** @type {number} */ share) => `${(100 * share).toFixed(2)}%`;
-  const bar = h("span", { class: "pf-result-bar", style: `width: ${percent(scale(row.ms))}` });
-  const range =
-    row.likely &&
-    h("span", {
-      class: "pf-result-range",
-      style:
-        `left: ${percent(scale(row.likely[0]))}; ` +
-        `width: ${percent(scale(row.likely[1]) - scale(row.likely[0]))}`,
-    });
-  return h("span", { class: "pf-result-track", "aria-hidden": "true" }, bar, range);
-}
-
-/** @param {Result} row @param {Choices} choices */
-function markButton(row, choices) {
-  const place = choices.marks.indexOf(row.number);
-  return h(
-    "button",
-    {
-      type: "button",
-      class: `pf-mark${place >= 0 ? ` pf-mark-${"ab"[place]}` : ""}`,
-      role: "checkbox",
-      tabindex: "-1",
-      "aria-checked": String(place >= 0),
-      "aria-label": `compare ${row.number}`,
-      title: "mark to compare (Space): A, then B",
-      onclick: () => choices.mark(row.number),
-    },
-    place >= 0 ? "AB"[place] : "",
-  );
-}
-
-/** @param {Result} row @param {boolean} isCurrent @param {Choices} choices */
-function action(row, isCurrent, choices) {
-  if (isCurrent) return h("b", {}, "here now");
-  if (row.failure) return null;
-  if (row.refused) return allowButton(row, choices);
-  if (choices.going === row.number) return h("span", { class: "pf-note" }, "going back …");
-  return h(
-    "button",
-    {
-      type: "button",
-      class: "pf-step",
-      tabindex: "-1",
-      "aria-label": `go back to ${row.number}, ${row.label}`,
-      onclick: () => choices.goBack(row.number),
-    },
-    "Go back",
-  );
-}
-
-/** @param {Result} row @param {Choices} choices */
-function allowButton(row, choices) {
-  return h(
-    "button",
-    {
-      type: "button",
-      class: "pf-step",
-      tabindex: "-1",
-      "aria-label": `allow ${row.number}, ${row.label}`,
-      title: "choose it all the same: the limit of its recipe becomes what it loses",
-      onclick: () => choices.allow(row.number),
-    },
-    choices.going === row.number ? "…" : "Allow",
-  );
+/** @param {number} number @param {Choices} choices */
+function markButton(number, { marks, mark }) {
+  const place = marks.indexOf(number);
+  const attributes = {
+    type: "button",
+    class: `pf-mark${place >= 0 ? ` pf-mark-${"ab"[place]}` : ""}`,
+    role: "checkbox",
+    "aria-checked": String(place >= 0),
+    "aria-label": `compare ${number}`,
+    title: "mark to compare (Space): A, then B",
+    onclick: () => mark(number),
+  };
+  return h("button", attributes, place >= 0 ? "AB"[place] : "");
 }

@@ -8,10 +8,14 @@ import { plainTable } from "../shared/plain_table.js";
 import { ResultsGrid } from "./grid.js";
 import { unpackedPicture } from "../shared/picture.js";
 import { PictureSheet } from "../shared/picture_view.js";
-import { capitalised, marksAfter, marksWith, pairFigures } from "./rows.js";
+import { marksAfter, marksWith } from "./marks.js";
 
-/** @typedef {import("./rows.js").ResultsData} ResultsData */
-/** @typedef {import("./rows.js").Result} Result */
+/** @typedef {import("../shared/plain_table.js").Table} Table */
+/**
+ * @typedef {import("./grid.js").ResultsData & { title: string, scatter: any, search?: Table | null,
+ *   pair: { first: number, second: number, table: Table, difference: string, note: string } | null
+ * }} ResultsData
+ */
 
 const SAVE_FOLDER = { query: "save_folder", request: "save_folder" };
 const FOLLOWS = ["state", "requests", "served"];
@@ -102,8 +106,7 @@ class ResultsView {
       going: this.going,
       isInBench: Boolean(this.state),
       mark: (number) => this.mark(number),
-      goBack: (number) => this.goBack(number),
-      allow: (number) => this.host.ask({ do: "allow_result", number }),
+      press: (request) => this.host.ask(request),
     };
   }
 
@@ -178,43 +181,20 @@ class ResultsView {
     this.follow();
   }
 
-  /** @param {number} number */
-  goBack(number) {
-    const row = this.data?.rows.find((row) => row.number === number);
-    if (!row || row.failure || row.refused || number === this.data?.current) return;
-    this.host.ask({ do: "go_back", number });
-  }
-
   /** @param {boolean} isInBench */
   drawPair(isInBench) {
-    const { data } = this;
-    const rows = this.marks.map((number) => data?.rows.find((row) => row.number === number));
-    const [first, second] = rows;
-    if (!data || !first || !second)
-      return void fresh(
-        this.pair,
-        isInBench &&
-          h(
-            "p",
-            { class: "pf-note" },
-            first ? "Mark a second one to compare." : "Mark two to compare them: A, then B.",
-          ),
-      );
-    const pair = this.isAnswered ? data.pair : null;
-    fresh(this.pair, pairTable(first, second, data, pair));
-    if (pair)
-      this.pair.append(
-        h("p", {}, pair.difference),
-        pair.layers
-          ? ""
-          : h("p", { class: "pf-note" }, "Layer by layer: not kept for one of them."),
-      );
-  }
-
-  /** Whether the pair that Python compared is the one that is marked. */
-  get isAnswered() {
+    const { marks } = this;
     const pair = this.data?.pair;
-    return pair && pair.first === this.marks[0] && pair.second === this.marks[1];
+    const note = (/** @type {string} */ text) => h("p", { class: "pf-note" }, text);
+    if (marks.length < 2) {
+      const more = marks.length
+        ? "Mark a second one to compare."
+        : "Mark two to compare them: A, then B.";
+      fresh(this.pair, isInBench && note(more));
+    } else if (pair?.first === marks[0] && pair.second === marks[1]) {
+      const { table, difference } = pair;
+      fresh(this.pair, plainTable(table), h("p", {}, difference), pair.note && note(pair.note));
+    } else fresh(this.pair, note("They are being compared …"));
   }
 
   /** @param {string} request */
@@ -245,58 +225,9 @@ class ResultsView {
 }
 
 /**
- * @param {Result} first @param {Result} second @param {ResultsData} data
- * @param {import("./rows.js").ResultPair | null} pair
- */
-function pairTable(first, second, data, pair) {
-  const worth = data.metric ? capitalised(data.metric) : "Outputs differ by";
-  const names = ["Compare", "Latency", "Faster than A", worth, "Size", "Peak memory"];
-  const effect = pair ? pair.effect || "–" : "…";
-  const line = (/** @type {Result} */ row, /** @type {string} */ letter) => {
-    const figures = pairFigures(row, first, data.metric);
-    const isFirst = row === first;
-    return h(
-      "tr",
-      { role: "row" },
-      h("th", { role: "rowheader", scope: "row" }, h("b", {}, letter), ` · ${row.number}`),
-      h("td", { role: "cell" }, figures.latency),
-      h(
-        "td",
-        { role: "cell", class: isFirst || !pair ? null : `pf-effect pf-tone-${pair.tone}` },
-        isFirst ? "–" : effect,
-      ),
-      h("td", { role: "cell" }, figures.worth, change(figures.worthChange, true)),
-      h("td", { role: "cell" }, figures.size, change(figures.sizeChange, false)),
-      h("td", { role: "cell" }, figures.peak, change(figures.peakChange, false)),
-    );
-  };
-  return h(
-    "table",
-    { role: "table", class: "pf-table pf-pair-table", "aria-label": "A and B" },
-    h(
-      "thead",
-      { role: "rowgroup" },
-      h(
-        "tr",
-        { role: "row" },
-        ...names.map((name) => h("th", { role: "columnheader", scope: "col" }, name)),
-      ),
-    ),
-    h("tbody", { role: "rowgroup" }, line(first, "A"), line(second, "B")),
-  );
-}
-
-/**
  * Set a text if it is another one: what is written is announced.
  * @param {HTMLElement} box @param {string} text
  */
 function write(box, text) {
   if (box.textContent !== text) fresh(box, text);
-}
-
-/** @param {string} text @param {boolean} isMoreBetter */
-function change(text, isMoreBetter) {
-  if (!text) return null;
-  const isGood = text.startsWith("+") === isMoreBetter;
-  return h("span", { class: isGood ? "pf-is-good" : "pf-is-bad" }, ` ${text}`);
 }

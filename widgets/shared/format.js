@@ -22,15 +22,6 @@ export function readableBytes(count) {
   return readableCount(count, "B");
 }
 
-/**
- * Milliseconds with three decimals below 10, one above.
- * @param {number | null | undefined} value
- */
-export function readableMs(value) {
-  if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  return value < 10 ? value.toFixed(3) : value.toFixed(1);
-}
-
 /** 0.1234 → "12.3%". @param {number | null | undefined} ratio */
 export function readablePercent(ratio) {
   return ratio === null || ratio === undefined || Number.isNaN(ratio)

@@ -8,7 +8,6 @@ import { limitAfterKey, limitPlace } from "./memory_limit.js";
 
 export class LimitHandle {
   /**
-   * The parent of its element is its track: as long as the chart's axis of bytes.
    * @param {MemoryLimit} limit @param {"x" | "y"} axis
    * @param {(bytes: number) => string} words what the limit means, for whoever does not see it
    */
@@ -21,6 +20,7 @@ export class LimitHandle {
     /** The limit before a gesture that goes on. @type {number | null} */
     this.before = null;
     this.label = h("span", { class: "pf-limit-label" });
+    this.track = h("div", { class: "pf-limit-track" });
     this.element = h(
       "div",
       {
@@ -33,6 +33,7 @@ export class LimitHandle {
       },
       this.label,
     );
+    this.track.append(this.element);
     set(this.element, {
       onpointerdown: (event) => this.press(/** @type {PointerEvent} */ (event)),
       onpointermove: (event) => this.drag(/** @type {PointerEvent} */ (event)),
@@ -44,12 +45,23 @@ export class LimitHandle {
     });
   }
 
-  /** Whether the limit is being moved: the chart keeps its scale until it is let go. */
-  get isMoving() {
-    return this.before !== null;
+  /**
+   * Stand over a drawing's first panel, whose axis is of bytes beside so many that are not on it.
+   * @param {import("./picture_drawing.js").PictureDrawing | undefined} drawing
+   * @param {number} offAxis
+   */
+  over(drawing, offAxis) {
+    const frame = drawing?.frames[0];
+    if (!drawing || !frame) return;
+    const { left, right, top, bottom, panel } = frame;
+    const plot = /** @type {HTMLElement} */ (drawing.plot.firstElementChild);
+    if (this.track.parentElement !== plot) plot.append(this.track);
+    const [width, height] = [right - left, bottom - top].map((size) => `${size}px`);
+    Object.assign(this.track.style, { left: `${left}px`, top: `${top}px`, width, height });
+    this.place(offAxis, offAxis + panel[this.axis].high);
   }
 
-  /** Draw it on a track from one size to another. @param {number} low @param {number} high */
+  /** @param {number} low @param {number} high */
   place(low, high) {
     [this.low, this.high] = [low, high];
     const { bytes } = this.limit;
@@ -80,9 +92,8 @@ export class LimitHandle {
 
   /** @param {PointerEvent} event */
   drag(event) {
-    const track = this.element.parentElement;
-    if (this.before === null || !track || !this.element.hasPointerCapture(event.pointerId)) return;
-    const box = track.getBoundingClientRect();
+    if (this.before === null || !this.element.hasPointerCapture(event.pointerId)) return;
+    const box = this.track.getBoundingClientRect();
     const share =
       this.axis === "x"
         ? (event.clientX - box.left) / (box.width || 1)

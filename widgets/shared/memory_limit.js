@@ -6,10 +6,6 @@
  *   watch: (tell: (isDone: boolean) => void) => () => void }} MemoryLimit
  */
 
-const UNITS = { "": 1, k: 1e3, m: 1e6, g: 1e9, t: 1e12 };
-const BINARY_UNITS = { "": 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30, t: 2 ** 40 };
-const SIZE = /^\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(i?)b?\s*$/i;
-
 /** @type {WeakMap<object, MemoryLimit>} */
 const LIMITS = new WeakMap();
 
@@ -34,17 +30,6 @@ export function memoryLimit(model) {
   };
   LIMITS.set(model, limit);
   return limit;
-}
-
-/** "8 GB" → 8e9, "1 GiB" → 2 ** 30, as Python reads it; null if it is no size. @param {string} text */
-export function bytesOf(text) {
-  const match = SIZE.exec(text);
-  if (!match) return null;
-  const [, number, prefix, binary] = match;
-  const unit = /** @type {keyof typeof UNITS} */ (prefix.toLowerCase());
-  if (binary && !unit) return null;
-  const bytes = Math.floor(Number(number) * (binary ? BINARY_UNITS : UNITS)[unit]);
-  return bytes >= 1 ? bytes : null;
 }
 
 /**
@@ -77,10 +62,4 @@ export function limitAfterKey(key, bytes, low, high) {
   if (!(key in moves)) return null;
   const from = Math.min(high, Math.max(low, bytes));
   return Math.round(Math.min(high, Math.max(low, 1, from + moves[key] * hundredth)));
-}
-
-/** How far a chart reaches that shows these sizes, and the limit if it is near. @param {number} most @param {number | null} limit */
-export function reachWithLimit(most, limit) {
-  const isNear = limit !== null && limit > most && limit <= 1.6 * most;
-  return 1.06 * Math.max(isNear ? limit : most, 1);
 }

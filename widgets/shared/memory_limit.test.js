@@ -1,13 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytesOf, limitAfterKey, limitPlace, memoryLimit, reachWithLimit } from "./memory_limit.js";
-
-test("a size is read as Python reads it, and what is none is refused", () => {
-  const read = { "8 GB": 8e9, "1.5GiB": 1.5 * 2 ** 30, "512 mb": 512e6, 700: 700, ".5 kB": 500 };
-  for (const [text, bytes] of Object.entries(read)) assert.equal(bytesOf(text), bytes, text);
-  for (const text of ["", "much", "8 XB", "-1 GB", "8 GB more", "0", "1 iB", "1e9"])
-    assert.equal(bytesOf(text), null, text);
-});
+import { limitAfterKey, limitPlace, memoryLimit } from "./memory_limit.js";
 
 test("the views of a model share one limit, those of another model have their own", () => {
   const [model, other] = [{}, {}];
@@ -41,12 +34,4 @@ test("arrows move the limit by a hundredth, pages by a tenth, and never out of t
   assert.equal(limitAfterKey("Home", 500, 0, 1000), 1);
   assert.equal(limitAfterKey("End", 500, 20, 1000), 1000);
   assert.equal(limitAfterKey("a", 500, 0, 1000), null);
-});
-
-test("a chart reaches to a limit that is near, and not to one that is far", () => {
-  assert.equal(reachWithLimit(100, null), 106);
-  assert.equal(reachWithLimit(100, 150), 159);
-  assert.equal(reachWithLimit(100, 8000), 106);
-  assert.equal(reachWithLimit(100, 50), 106);
-  assert.ok(reachWithLimit(0, null) > 0);
 });

@@ -54,10 +54,12 @@ export class PictureSheet {
   /**
    * @param {import("./host.js").Host} host
    * @param {import("./picture_drawing.js").Handlers} [handlers]
+   * @param {((request: any) => void) | null} [press] what is asked for in a table
    */
-  constructor(host, handlers) {
+  constructor(host, handlers, press = null) {
     this.host = host;
     this.handlers = handlers;
+    this.press = press;
     /** @type {PictureDrawing[]} */
     this.drawings = [];
     this.title = h("h2", {});
@@ -98,7 +100,7 @@ export class PictureSheet {
     filled(this.items, ...items.map(item));
     this.items.setAttribute("aria-label", picture.items_name || picture.label);
     this.choice.show(picture);
-    filled(this.tables, ...tables.map(plainTable));
+    filled(this.tables, ...tables.map((table) => plainTable(table, this.press)));
     filled(this.note, note);
   }
 

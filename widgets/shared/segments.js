@@ -12,7 +12,7 @@ export function segmentedControl(label, choices, onChoose) {
   const buttons = choices.map(([name, text]) => {
     const choose = () => onChoose(name);
     const attributes = { role: "radio", type: "button", "aria-checked": "false" };
-    return h("button", { ...attributes, onclick: choose }, text);
+    return h("button", { ...attributes, onclick: choose, onfocus: choose }, text);
   });
   const element = h("div", { class: "pf-choice", role: "radiogroup", "aria-label": label });
   element.append(...buttons);

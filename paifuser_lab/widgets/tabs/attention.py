@@ -11,17 +11,19 @@ from typing import Any, get_args
 import traitlets
 
 from ...errors import RecipeError
-from ...records import AttentionCost, AttentionKind
+from ...records import AttentionCost, AttentionKind, AttentionLayer
 from ...session.state import State
 from ...steps import Step
 from ...variant import Variant
 from ...variant.recipe import Recipe
-from ...views.attention_cost import chart
+from ...views.attention_cost import chart, error_scale
+from ...views.heat_scale import Scale, cell_text
 from ..panel import Panel
 from ..section import Bench, Context, Request, Section, no_attention
-from ..wire import exact, floats, integers, pictured
+from ..wire import pictured
 
 DEFAULT_KIND = "topk"
+LEAST_BAR = 0.03  # of the width
 
 
 class AttentionPanel(Panel):
@@ -67,23 +69,47 @@ class AttentionPanel(Panel):
 
 
 def packed_attention(cost: AttentionCost) -> dict[str, Any]:
-    """The chart, the shares, and each layer's error at each share; NaN where it is not known."""
-    unknown = (math.nan,) * len(cost.keeps)
+    """The chart, the shares from the largest on, and each layer with its error at each of them."""
+    speeds = [cost.speedup(index) for index in range(len(cost.keeps))]
+    scale = error_scale(cost)
     return {
         "chart": pictured(chart(cost)),
         "kind": cost.kind,
-        "dense_ms": cost.dense_ms,
-        "keeps": exact(cost.keeps),
-        "latency_ms": exact(cost.latency_ms),
-        "layer": [row.layer for row in cost.layers],
-        "heads": integers(row.heads for row in cost.layers),
-        "queries": integers(row.queries for row in cost.layers),
-        "keys": integers(row.keys for row in cost.layers),
-        "is_causal": integers(row.is_causal for row in cost.layers),
-        "share": floats(row.share for row in cost.layers),
-        "reason": [row.reason for row in cost.layers],
-        "layer_errors": exact(error for row in cost.layers for error in (row.errors or unknown)),
+        "able": [row.layer for row in cost.sparse_layers],
+        "stops": [
+            {"keep": keep, "text": f"{100 * keep:.3g} %", "is_slower": (speed or 1) < 1}
+            for keep, speed in zip(cost.keeps, speeds, strict=True)
+        ],
+        "layers": [
+            {
+                "layer": row.layer,
+                "size": _size(row),
+                "reason": row.reason,
+                "hint": _hint(row),
+                "errors": [_error(error, scale) for error in row.errors],
+            }
+            for row in cost.layers
+        ],
     }
+
+
+def _size(row: AttentionLayer) -> str:
+    """197 queries and keys, 3 heads → '197 × 3'."""
+    tokens = f"{row.queries}" if row.queries == row.keys else f"{row.queries} of {row.keys}"
+    return f"{tokens} × {row.heads}{', causal' if row.is_causal else ''}"
+
+
+def _hint(row: AttentionLayer) -> str:
+    share = "" if row.share is None else f"its attention takes {row.share:.1%} of the model's time"
+    return "\n".join(filter(None, (row.layer, row.reason, share)))
+
+
+def _error(error: float, scale: Scale | None) -> dict[str, Any]:
+    """An error as text, its step of the colours and how long its bar is; NaN has neither."""
+    step = -1 if scale is None else scale.step(error)
+    share = scale.share(min(error, scale.top)) if scale is not None and error > 0 else 0.0
+    look = "none" if math.isnan(error) else "below" if step < 0 else str(step)
+    return {"text": cell_text(error), "look": f"pf-heat-{look}", "share": max(LEAST_BAR, share)}
 
 
 def attention_step(cost: AttentionCost, keep: float, layers: Iterable[str]) -> dict[str, Any]:

@@ -8,72 +8,60 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ...converter import target_names, target_of
+from ...converter import Target, target_names, target_of
 from ...deployment import checked_file
 from ...errors import ExportError
-from ...records import DeployedFile, Deployment, ExporterRow
+from ...records import DeployedFile, Deployment, ExporterRow, readable_bytes
+from ...records.table import Table
 from ...session.state import State
 from ..section import Bench, Context, Request, Section
+from ..wire import cell
 
 LARGEST_DOWNLOAD = 16 << 20  # bytes; a larger file stays in the folder
+PROBES = "the bisection, in the order of its steps"
+PRECISIONS = ("", "fp32", "fp16", "bf16", "int8")
+HASH_SHOWN = 12  # of its digits
 FILE = "exported_file"  # the record of the file that the page asked for
 
 
 def packed_deployment(
     deployment: Deployment | None, file: dict[str, Any] | None = None
 ) -> dict[str, Any] | None:
-    """The targets' rows, the first differing layer, the files, and the one that is downloaded."""
+    """The tables of targets, of compared layers and of files, and the file that is downloaded."""
     if deployment is None:
         return None
-    difference = deployment.difference
+    difference, table = deployment.difference, deployment.as_table("what was exported")
+    tones = {"refused": "bad", "converted, not run": "open"}
+    rows = [
+        row | {"checked": cell(row["checked"], tone=tones.get(row["checked"], "good"), hint=inputs)}
+        for row, inputs in zip(table.rows, map(_compared, deployment.rows), strict=True)
+    ]
+    files = [_file_row(one) for one in deployment.files]
     return {
         "title": deployment.title,
         "sentence": deployment.sentence if deployment.is_done else "",
         "folder": deployment.folder,
-        "rows": [_packed_row(row) for row in deployment.rows],
-        "difference": None
-        if difference is None
-        else {
-            "sentence": difference.sentence,
-            "layer": difference.layer,
-            "tolerance": difference.tolerance,
-            "probes": [list(probe) for probe in difference.probes],
-        },
-        "files": [_packed_file(one) for one in deployment.files],
+        "targets": table._replace(rows=rows).packed(),
+        "difference": difference and difference.sentence,
+        "probes": difference and Table((PROBES,), difference.table(), ("layer", "")).packed(),
+        "files": Table(("files",), files, ("file", "SHA-256", "")).packed(),
         "file": file,
     }
 
 
-def _packed_row(row: ExporterRow) -> dict[str, Any]:
-    report = row.report
-    packed: dict[str, Any] = {
-        "target": row.target,
-        "title": row.title,
-        "refused": row.refused or row.obstacle,
-    }
-    if report is None:
-        return packed
-    return packed | {
-        "path": report.path,
-        "precision": report.precision,
-        "opset": report.opset,
-        "bytes": report.bytes,
-        "error": report.error,
-        "tolerance": report.tolerance,
-        "compared": list(report.compared),
-        "not_verified": report.not_verified,
-        "latency_ms": report.latency_ms,
-        "live_ms": report.live_ms,
-        "notes": list(report.notes),
-    }
+def _compared(row: ExporterRow) -> str:
+    return ", ".join(row.report.compared) if row.report else ""
 
 
-def _packed_file(file: DeployedFile) -> dict[str, Any]:
+def _file_row(file: DeployedFile) -> dict[str, Any]:
+    download = cell(
+        "Download", ask={"do": "export_file", "name": file.name}, spoken=f"download {file.name}"
+    )
     return {
-        "name": file.name,
-        "bytes": file.bytes,
-        "sha256": file.sha256,
-        "can_download": file.bytes <= LARGEST_DOWNLOAD,
+        "file": file.name,
+        "size": readable_bytes(file.bytes),
+        "SHA-256": cell(file.sha256[:HASH_SHOWN], hint=file.sha256),
+        "": download if file.bytes <= LARGEST_DOWNLOAD else "in the folder",
     }
 
 
@@ -84,18 +72,25 @@ def deployment_now(state: State) -> Deployment | None:
 
 
 def offered_targets() -> list[dict[str, Any]]:
-    """Each target with what it can deliver, and why it cannot convert here."""
+    """Each target with why it cannot convert here, in each precision; '' is the model's own."""
     targets = [target_of(name) for name in target_names()]
     return [
         {
             "name": target.name,
             "title": target.title,
-            "precisions": list(target.precisions),
-            "obstacle": target.obstacle(),
-            "has_opset": "opset" in target.Options.model_fields,
+            "obstacles": _obstacles(target),
         }
         for target in targets
     ]
+
+
+def _obstacles(target: Target) -> dict[str, str]:
+    own, written = target.obstacle(), ("", *target.precisions)
+    barred = f": {', '.join(target.precisions)}"
+    return {
+        name: own or ("" if name in written else f"not written in {name}{barred}")
+        for name in PRECISIONS
+    }
 
 
 def _ask(bench: Bench, request: Request) -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...planner import SearchOptions, SearchResult
 from ...planner.result import recipe_of
-from ...records import Candidate
+from ...records import Candidate, readable_bytes
+from ...records.quality import readable_interval
+from ...records.table import Table
+from ...records.text import readable_ms, readable_ratio
 from ...session.state import State
 from ..section import Bench, Context, Request, Section
+from ..wire import cell
+
+WITHIN, OUTSIDE = "Within your limits, best first", "Outside your limits, or lost"
+BAR = "Dashed: as it came"
+LEAST_REACH, MOST_REACH = 1.25, 3.0  # of the bars' axis, in unchanged models
 
 
 def search(bench: Bench, goal: Any, metric_drop: Any, may_train: Any, seconds: Any) -> None:
@@ -23,21 +32,100 @@ def search(bench: Bench, goal: Any, metric_drop: Any, may_train: Any, seconds: A
     )
 
 
-def packed_candidates(candidates: SearchResult) -> dict[str, Any]:
-    """The options of the search and a row per candidate, with what its change is called."""
-    fields = {"rows", "quality", "workload", "machine"}
+def packed_candidates(found: SearchResult) -> dict[str, Any]:
+    """The options of the search, how far it is, and tables of those within the limits and not."""
+    done = f"{len(found.rows)} of {found.planned} candidates"
+    stopped = ", stopped" if found.is_interrupted else ""
+    ranked = [row for row in found.rows if row.rank is not None]
+    others = [row for row in found.rows if row.rank is None]
     return {
-        **candidates.model_dump(mode="json", exclude=fields),
-        "title": candidates.title,
-        "rows": [_packed_row(row) for row in candidates.rows],
+        "title": found.title,
+        "options": found.model_dump(include={"goal", "metric_drop", "may_train", "seconds"}),
+        "so_far": f"{done} so far · {found.took_s:.0f} s of {found.seconds:g} s",
+        "over": f"{done} measured in {found.took_s:.0f} s{stopped}",
+        "note": found.note,
+        "tables": [
+            _table(found, caption, rows)
+            for caption, rows in ((WITHIN, ranked), (OUTSIDE, others))
+            if rows
+        ],
     }
 
 
-def _packed_row(row: Candidate) -> dict[str, Any]:
+def _table(found: SearchResult, caption: str, rows: Sequence[Candidate]) -> dict[str, Any]:
+    looks = {1: "pf-best", None: "pf-out"}
+    packed = Table((caption,), [_row(found, row) for row in rows], ("Change", BAR, "")).packed()
+    return packed | {"looks": [looks.get(row.rank, "") for row in rows]}
+
+
+def _row(found: SearchResult, row: Candidate) -> dict[str, Any]:
     """A row; its steps stay in Python, which applies them by the label."""
-    low, high = row.interval or (None, None)
-    dumped = row.model_dump(mode="json", exclude={"steps", "interval"})
-    return dumped | {"low": low, "high": high}
+    has_metric = any(other.metric_lost is not None for other in found.rows)
+    lost = f"{_metric(found.metric_name)}, points lost or won"
+    why, rank = row.reason or row.why, f"{row.rank}. " if row.rank else ""
+    return {
+        "Change": cell(rank + row.label, small=why, hint=f"{row.label}: {why}"),
+        BAR: cell("", bar=_bar(found, row), tone=row.tone),
+        "ms": readable_ms(row.latency_ms),
+        "Times as fast (likely)": _speed(row),
+        lost if has_metric else "Output differs by": _loss(row),
+        "Size": readable_bytes(row.size_bytes),
+        "": _action(row),
+    }
+
+
+def _metric(name: str | None) -> str:
+    return name[:1].upper() + name[1:] if name else "Metric"
+
+
+def _bar(found: SearchResult, row: Candidate) -> dict[str, Any] | None:
+    """What is left of what the goal makes small, as a share of a width that all rows share."""
+    whole = {"size": found.baseline_size_bytes, "memory": found.baseline_peak_bytes}
+    base = whole.get(found.goal, 1)
+    left = {other.label: (other.value(found.goal) or 0) / (base or 1) for other in found.rows}
+    if not base or row.value(found.goal) is None:
+        return None
+    reach = min(MOST_REACH, max(LEAST_REACH, *left.values()))
+    bar: dict[str, Any] = {"now": min(1, left[row.label] / reach), "before": 1 / reach}
+    if found.goal in whole or row.interval is None or not min(row.interval) > 0:
+        return bar
+    return bar | {"likely": [min(1, 1 / (end * reach)) for end in reversed(row.interval)]}
+
+
+def _speed(row: Candidate) -> Any:
+    if row.speedup is None or row.interval is None:
+        return "–"
+    likely = readable_interval(row.interval, like=row.speedup)
+    if row.word == "not told":
+        return cell(f"≈ {likely} ×", small="cannot be told")
+    sure = row.tone in ("good", "bad")
+    return cell(f"{readable_ratio(row.speedup)} ×", small=likely if sure else row.word)
+
+
+def _loss(row: Candidate) -> str:
+    """The points that are lost or won, or without labelled data the output error."""
+    if row.metric_lost is not None:
+        points = round(-100 * row.metric_lost, 1)
+        return f"{points:+.1f}".replace("-", "−") if points else "0.0"
+    if row.relative_error is None:
+        return "–"
+    return "0.0" if row.relative_error < 1e-3 else f"{row.relative_error:.2g}"
+
+
+def _action(row: Candidate) -> Any:
+    """What can be done with a row: apply it, search again with what lets it in, or nothing."""
+    if row.rank is not None:
+        ask = {"do": "apply_candidate", "label": row.label}
+        hint = "replaces what is chosen; undo returns"
+        look = "pf-button pf-primary" if row.rank == 1 else "pf-button"
+        return cell("Apply", ask=ask, hint=hint, look=look)
+    if row.allow:
+        drop = row.allow.get("metric_drop", 0) * (1 if row.metric_lost is None else 100)
+        text = "Allow training" if row.allow.get("may_train") else f"Allow {drop:.2g}"
+        ask = {"do": "faster", **row.allow}
+        return cell(text, ask=ask, hint="search again with it", look="pf-button")
+    slower = row.word == "slower"
+    return cell("slower" if slower else row.status, tone="bad" if row.tone == "bad" else "open")
 
 
 def _search(bench: Bench, request: Request) -> None:
@@ -58,10 +146,13 @@ def _apply(bench: Bench, request: Request) -> None:
 def _state(state: State, context: Context) -> dict[str, Any]:
     """Whether there are data to train with, and what is measured on the test data, if anything."""
     work = context.work
+    has_metric = work.metric is not None and work.test is not None
     return {
         "can_train": work.train is not None,
-        "has_metric": work.metric is not None and work.test is not None,
-        "metric_name": work.metric_name,
+        "has_metric": has_metric,
+        "loss_label": f"{_metric(work.metric_name)} I can lose, points"
+        if has_metric
+        else "Output may differ by",
     }
 
 

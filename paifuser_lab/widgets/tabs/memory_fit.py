@@ -4,15 +4,18 @@ would have to change to stay under the limit.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...arguments import bytes_of
 from ...errors import MeasureError
-from ...records import Fit, FitRemedy, MemoryTimeline
-from ...records.predicted_peak import ABOUT
+from ...records import Fit, FitRemedy, MemoryTimeline, readable_bytes
 from ...session.state import State
+from ...views.memory_fit import picture
+from ...views.picture import Sheet
 from ...workload.batching import tensor_bytes
 from ..section import Bench, Context, Request, Section
+from ..wire import cell, pictured
 from .memory import memory_now
 
 # a remedy → the step that makes it; the others change the caller's own training loop or batch
@@ -30,47 +33,59 @@ def step_of(remedy: FitRemedy) -> dict[str, Any] | None:
 def packed_fit(
     first: Fit | None, second: Fit | None = None, timeline: MemoryTimeline | None = None
 ) -> dict[str, Any]:
-    """The answers for a call and for a step of training, and the measured bytes of the call."""
-    answers = [fit for fit in (first, second) if fit is not None]
-    packed = {("training" if fit.predicted.options.train else "call"): _one(fit) for fit in answers}
-    measured = _measured(timeline) if timeline is not None else None
-    return {"about": ABOUT, "measured": measured, "call": None, "training": None, **packed}
+    """The pictures for a call, with the measured bytes, and for a step of training."""
+    packed: dict[str, Any] = {"call": None, "training": None}
+    for fit in (first, second):
+        if fit is not None:
+            is_training = fit.predicted.options.train
+            measured = _measured(timeline, fit) if timeline and not is_training else {}
+            packed["training" if is_training else "call"] = _one(fit, measured)
+    return packed
 
 
-def _one(fit: Fit) -> dict[str, Any]:
+def _one(fit: Fit, measured: dict[str, int]) -> dict[str, Any]:
     peak = fit.predicted
+    remedies = [
+        row | {"": cell("Add step", ask=ask, spoken=f"add the step for {row['change']}")}
+        if (ask := _ask_for(remedy))
+        else row
+        for row, remedy in zip(fit.remedy_table(), fit.remedies, strict=True)
+    ]
+    held = [
+        row | ({"measured": readable_bytes(measured.get(row["category"]))} if measured else {})
+        for row in fit.table()[:-1]
+    ]
+    within = f"what would make more fit, within {readable_bytes(fit.limit_bytes)}"
+    tables = (
+        Sheet(within, remedies, ("change", "fits", "how", "")),
+        Sheet(f"the predicted peak by category, batch {peak.batch}", held, Fit.text_columns),
+    )
+    drawn = replace(
+        picture(fit, measured, has_limit=False),
+        sentence=f"{peak.sentence} {fit.sentence} {fit.process_sentence}".strip(),
+        note=peak.note,
+        tables=tables if remedies else tables[1:],
+    )
     return {
-        "title": fit.title,
-        "sentence": f"{peak.sentence} {fit.sentence} {fit.process_sentence}".strip(),
-        "note": peak.note,
-        "batch": peak.batch,
-        "options": str(peak.options),
+        "picture": pictured(drawn),
         "limit_bytes": fit.limit_bytes,
-        "largest": fit.largest,
-        "held": list(peak.held.by_category.items()),
-        "layers": [[row.layer, row.held_bytes] for row in peak.layers],
-        "remedies": [
-            {
-                "change": remedy.change,
-                "how": remedy.how,
-                "batch": remedy.batch,
-                "peak_bytes": remedy.peak_bytes,
-                "largest_batch": remedy.largest_batch,
-                "more_flops": remedy.more_flops,
-                "step": step_of(remedy),
-            }
-            for remedy in fit.remedies
-        ],
+        "peak_bytes": peak.peak_bytes,
+        "remedies": [[remedy.change, remedy.peak_bytes] for remedy in fit.remedies],
     }
 
 
-def _measured(timeline: MemoryTimeline) -> list[list[Any]]:
-    """The measured bytes at the peak by category; inputs are not among them."""
+def _ask_for(remedy: FitRemedy) -> dict[str, Any] | None:
+    step = step_of(remedy)
+    return None if step is None else {"do": "choose", "step": step}
+
+
+def _measured(timeline: MemoryTimeline, fit: Fit) -> dict[str, int]:
+    """The measured bytes at the peak by category; the inputs were there before the call."""
     sums = {"weights": timeline.total_weights_bytes, "activations": 0, "workspace": 0}
     for row in timeline.at_peak:
         if row.kind != "weights":
             sums[row.kind] += row.held_bytes
-    return [[name, count] for name, count in sums.items()]
+    return sums | {"inputs": fit.predicted.held.by_category["inputs"]}
 
 
 def fit_now(state: State, *, train: bool) -> Fit | None:

@@ -12,14 +12,15 @@ from ...errors import MeasureError
 from ...profiler import side_by_side
 from ...records import Candidates, ResultPair, ResultRow, Results
 from ...records.quality import sign
-from ...records.text import readable_ms, readable_ratio, without_empty
+from ...records.table import Table
+from ...records.text import or_dash, readable_bytes, readable_ms, readable_ratio, without_empty
 from ...session.state import State
 from ...variant.recipe import Recipe
 from ...views import figure
 from ...views.page import offline_page
 from ...views.results import scatter
 from ..section import Bench, Context, Request, Section
-from ..wire import pictured
+from ..wire import cell, pictured
 
 MARKED = "compared_results"  # the numbers of the two rows that are compared
 LAYERS = "side_by_side"  # their profiles, layer by layer
@@ -32,14 +33,13 @@ def packed_results(
     """The rows with their verdicts, the best, the two compared, and what a search measured."""
     if results is None:
         return None
-    has_metric = bool(results.measured) and results.trade_off.unit != "closeness"
     return {
         "title": results.title,
-        "metric": results.metric_name if has_metric else "",
         "current": results.current,
         "scatter": pictured(scatter(results)),
         "rows": [_packed_row(results, row) for row in results.rows],
-        "pair": None if marked is None else _packed_pair(results.pair(*marked)),
+        "columns": _columns(results),
+        "pair": None if marked is None else _packed_pair(results, results.pair(*marked)),
         "search": _packed_search(candidates)
         if candidates is not None and candidates.rows
         else None,
@@ -53,27 +53,72 @@ def _packed_search(candidates: Candidates) -> dict[str, Any]:
 
 
 def _packed_row(results: Results, row: ResultRow) -> dict[str, Any]:
-    verdict = row.verdict
+    """A row's texts, its bar from 0 to the slowest, and what can be done with it."""
+    ends = [end for other in results.rows for end in (other.latency_ms, *(other.likely_ms or ()))]
+    reach = max(filter(None, ends), default=1.0)
+    likely = row.likely_ms and [end / reach for end in row.likely_ms]
+    refusal = f"failed: {row.failure}" if row.failure else ""
     return {
         "number": row.number,
         "label": results.short_label(row),
         "whole": row.label,
+        "tone": row.verdict.tone if row.number else "before",
+        "sentence": row.verdict.sentence,
         "ms": row.latency_ms,
-        "ms_text": "–" if row.latency_ms is None else readable_ms(row.latency_ms),
-        "likely": row.likely_ms,
-        "speedup": row.speedup,
-        "speedup_text": _speedup_text(row),
-        "word": verdict.word,
-        "tone": verdict.tone,
-        "sentence": verdict.sentence,
-        "metric": row.metric,
-        "error": row.relative_error,
-        "size": row.size_bytes,
-        "peak": row.peak_bytes,
-        "refused": row.refused or "",
-        "failure": row.failure or "",
-        "has_profile": row.has_profile,
+        "bar": row.latency_ms and {"now": row.latency_ms / reach, "likely": likely},
+        "refusal": refusal or (f"refused: {row.refused}" if row.refused else ""),
+        "action": _action(results, row),
     }
+
+
+def _action(results: Results, row: ResultRow) -> Any:
+    name = f"{row.number}, {results.short_label(row)}"
+    if row.number == results.current:
+        return "here now"
+    if row.failure:
+        return ""
+    if row.refused:
+        hint = "choose it all the same: the limit of its recipe becomes what it loses"
+        ask = {"do": "allow_result", "number": row.number}
+        return cell("Allow", ask=ask, spoken=f"allow {name}", hint=hint)
+    ask = {"do": "go_back", "number": row.number}
+    return cell("Go back", ask=ask, spoken=f"go back to {name}")
+
+
+def _columns(results: Results) -> list[dict[str, Any]]:
+    """The columns of figures, with what they are sorted by; the least rank gives way first."""
+    rows, metric = results.rows, _metric(results)
+    worth = [row.metric if metric else row.relative_error for row in rows]
+    speeds = [_speedup_text(row) for row in rows]
+    rough = ["≈ " if row.verdict.word == "not told" else "" for row in rows]
+    times = [sign + readable_ms(row.latency_ms) for sign, row in zip(rough, rows, strict=True)]
+    words = [row.verdict.word for row in rows]
+    spoken = [", ".join(filter(None, both)) for both in zip(speeds, words, strict=True)]
+    sizes = [row.size_bytes for row in rows]
+    column = ("name", "label", "width", "rank", "values", "texts", "hint", "spoken")
+    far = "" if metric else "the relative distance of the outputs"
+    kept = [_worth_text(row, metric) for row in rows]
+    columns: list[tuple[Any, ...]] = [
+        ("ms", "ms", 80, 10, [row.latency_ms for row in rows], times, "", []),
+        ("faster", "Faster", 72, 9, [row.speedup for row in rows], speeds, "", spoken),
+        ("worth", metric or "Differs by", 76, 8, worth, kept, far, []),
+        ("size", "Size", 74, 5, sizes, [readable_bytes(size) for size in sizes], "", []),
+    ]
+    return [dict(zip(column, values, strict=True)) for values in columns]
+
+
+def _metric(results: Results) -> str:
+    """The metric's name with a capital letter; '' where the outputs' distance is shown."""
+    if not results.measured or results.trade_off.unit == "closeness":
+        return ""
+    name = results.metric_name or ""
+    return name[:1].upper() + name[1:]
+
+
+def _worth_text(row: ResultRow, metric: str) -> str:
+    if metric:
+        return "–" if row.metric is None else f"{100 * row.metric:.3g} %"
+    return "0" if row.relative_error == 0 else or_dash(row.relative_error, "{:.1e}")
 
 
 def _speedup_text(row: ResultRow) -> str:
@@ -83,16 +128,49 @@ def _speedup_text(row: ResultRow) -> str:
     return f"{rough}{readable_ratio(row.speedup)} ×"
 
 
-def _packed_pair(pair: ResultPair) -> dict[str, Any]:
+def _packed_pair(results: Results, pair: ResultPair) -> dict[str, Any]:
+    """The two rows beside each other, with what B changes of A."""
+    first, second = pair.first, pair.second
+    effect = pair.verdict.sentence.rpartition(" ms · ")[2] if pair.speedup else "–"
+    tone = {"good": "good", "bad": "bad"}.get(pair.verdict.tone, "")
+    metric = _metric(results)
+    is_known = first.metric is not None and second.metric is not None
+    points = 100 * ((second.metric or 0.0) - (first.metric or 0.0)) if is_known else 0.0
+    is_better = (points > 0) != results.smaller_is_better
+    rows = [
+        {
+            "Compare": f"{letter} · {row.number}",
+            "Latency": f"{readable_ms(row.latency_ms)} ms" if row.latency_ms else "–",
+            "Faster than A": "–" if row is first else cell(effect, tone=tone),
+            metric or "Outputs differ by": _changed(
+                _worth_text(row, metric), points if row is second else 0.0, "", is_better=is_better
+            ),
+            "Size": _smaller(row.size_bytes, first.size_bytes),
+            "Peak memory": _smaller(row.peak_bytes, first.peak_bytes),
+        }
+        for letter, row in (("A", first), ("B", second))
+    ]
+    has_layers = first.has_profile and second.has_profile
     return {
-        "first": pair.first.number,
-        "second": pair.second.number,
-        "word": pair.verdict.word,
-        "tone": pair.verdict.tone,
-        "effect": pair.verdict.sentence.rpartition(" ms · ")[2] if pair.speedup else "",
+        "first": first.number,
+        "second": second.number,
+        "table": Table(("A and B",), rows, ("Compare",)).packed(),
         "difference": pair.difference,
-        "layers": pair.first.has_profile and pair.second.has_profile,
+        "note": "" if has_layers else "Layer by layer: not kept for one of them.",
     }
+
+
+def _smaller(now: int | None, before: int | None) -> Any:
+    """A size, with the percents that it grew; of itself it grew by nothing."""
+    grown = round(100 * (now - before) / before) if now is not None and before else 0
+    return _changed(readable_bytes(now), grown, " %", is_better=grown < 0)
+
+
+def _changed(text: str, change: float, unit: str, *, is_better: bool) -> Any:
+    if abs(change) < 0.005:
+        return text
+    more = f"{'+' if change > 0 else '−'}{abs(change):.3g}{unit}"
+    return cell(f"{text} {more}", tone="good" if is_better else "bad")
 
 
 def compare_results(bench: Bench, request: Request) -> None:
