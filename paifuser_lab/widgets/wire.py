@@ -49,15 +49,6 @@ def exact(values: Iterable[float]) -> bytes:
     return numpy.asarray(list(values), "<f8").tobytes()
 
 
-def ragged(rows: Iterable[Sequence[int]]) -> dict[str, bytes]:
-    """Rows of different lengths: the length of each, and all values."""
-    listed = list(rows)
-    return {
-        "count": integers(len(row) for row in listed),
-        "value": integers(value for row in listed for value in row),
-    }
-
-
 def pictured(picture: Picture | Handle) -> dict[str, Any]:
     """A picture, or a handle alone, for the page: columns of numbers as buffers, equal ones once,
     long columns of texts as codes.
