@@ -25,7 +25,8 @@ results          everything tried in a session
 search           a search: loss against the goal, the best so far, which choices mattered
 allocation       the Pareto frontier of formats
 sensitivity      layers by format, predicted and measured
-channels         scores of channels; latency by number of channels
+channels         latency by number of channels
+importance       scores of channels under a threshold; how much of each layer is kept
 fusion_map       which layers run fused
 graph            a model's operators and the tensors between them, blocks folded
 graph_colours    what the nodes of a graph are coloured by: numbers as heat, words as groups
@@ -57,7 +58,7 @@ DRAWERS = {
     "Fit": ".memory_fit:picture",
     "FusionMap": ".fusion_map:draw",
     "Hardware": ".hardware:picture",
-    "Importance": ".channels:draw",
+    "Importance": ".importance:picture",
     "MemoryPlan": ".memory_plan:picture",
     "MemorySnapshot": ".memory_snapshot:picture",
     "MemoryTimeline": ".memory:picture",

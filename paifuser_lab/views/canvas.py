@@ -104,6 +104,9 @@ def draw_panel(axes: Plot, panel: Panel) -> None:
         axes.spines["bottom"].set_visible(False)
     for mark in panel.marks:
         draw_mark(mark, axes)
+    if panel.handle is not None:
+        at = panel.handle.at[panel.handle.start]
+        axes.axhline(at, color=axes.theme.tone(panel.handle.tone), linewidth=1.6)
 
 
 def _scale(axes: Plot, name: str, axis: Axis) -> None:
@@ -173,7 +176,8 @@ def _(mark: Line, axes: Plot) -> None:
 @draw_mark.register
 def _(mark: Area, axes: Plot) -> None:
     tone = _tones(mark, axes, 1)[0]
-    axes.fill_between(mark.x, mark.low, mark.high, step="post", color=tone, alpha=0.78, linewidth=0)
+    look: dict[str, Any] = {"alpha": 0.22 if mark.is_tint else 0.78, "linewidth": 0}
+    axes.fill_between(mark.x, mark.low, mark.high, step="post", color=tone, **look)
 
 
 @draw_mark.register

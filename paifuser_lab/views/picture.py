@@ -174,6 +174,7 @@ class Area(Mark):
     x: Column
     low: Column
     high: Column
+    is_tint: bool = False  # so light that what lies under it is seen
 
 
 @dataclass(frozen=True)
@@ -231,6 +232,18 @@ class Names(Mark):
 
 
 @dataclass(frozen=True)
+class Handle:
+    """A line across a panel that is moved up and down from stop to stop, the highest first."""
+
+    at: Column
+    figures: tuple[Values, ...]  # of each stop: what it is, and more about it
+    boxes: Column = ()  # at each stop, how many of the first boxes have the first tone
+    start: int = 0
+    tones: tuple[str, str] = ("main", "faint")
+    tone: str = "memory"
+
+
+@dataclass(frozen=True)
 class Panel:
     """Two axes and the marks between them."""
 
@@ -238,6 +251,7 @@ class Panel:
     y: Axis
     marks: tuple[Mark, ...]
     height: int = 170  # in pixels of the page
+    handle: Handle | None = None
 
 
 @dataclass(frozen=True)

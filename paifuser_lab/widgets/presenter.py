@@ -18,6 +18,7 @@ from ..workload import Workload
 from .details import current, layer_details, offers
 from .panel import Panel
 from .section import Section, packed, sections
+from .tabs.importance import cut_told
 from .tabs.layers import times_before
 
 
@@ -99,6 +100,15 @@ class Presenter:
         if profile is None:
             return {}
         return layer_details(profile, layer, state.baseline, state.record("candidates"))
+
+    def cut(self, state: State, live: dict[str, Any]) -> dict[str, Any]:
+        """Which channels are kept, and what that saves; `live` is a threshold being dragged."""
+        sources = (
+            *(state.importance, state.recipe, state.cut_cost, state.comparison, state.profile),
+            *(state.baseline, state.status, live),
+        )
+        told: dict[str, Any] = self.once("cut", lambda: cut_told(state, live, self), *sources)
+        return told
 
     def once(self, name: str, make: Callable[[], Any], *sources: Any) -> Any:
         """The cached result of `make`, computed again only when one of its sources is another

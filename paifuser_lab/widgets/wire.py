@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 
 from ..records import Record
-from ..views.picture import Mark, Picture
+from ..views.picture import Handle, Mark, Picture
 
 MOST_PLAIN = 8  # texts that are sent as they are
 
@@ -57,18 +57,9 @@ def exact(values: Iterable[float]) -> bytes:
     return numpy.asarray(list(values), "<f8").tobytes()
 
 
-def ragged(rows: Iterable[Sequence[int]]) -> dict[str, bytes]:
-    """Rows of different lengths: the length of each, and all values."""
-    listed = list(rows)
-    return {
-        "count": integers(len(row) for row in listed),
-        "value": integers(value for row in listed for value in row),
-    }
-
-
-def pictured(picture: Picture) -> dict[str, Any]:
-    """A picture for the page: columns of numbers as buffers, equal ones once, long columns of texts
-    as codes.
+def pictured(picture: Picture | Handle) -> dict[str, Any]:
+    """A picture, or a handle alone, for the page: columns of numbers as buffers, equal ones once,
+    long columns of texts as codes.
     """
     columns: dict[bytes, int] = {}
     packed: dict[str, Any] = _sent(picture, columns)

@@ -108,6 +108,9 @@ class Workbench(Panel):
             "else {}"
         )
     ).tag(sync=True)
+    cut = traitlets.Dict(help="which channels are kept, and what that saves, also meanwhile").tag(
+        sync=True
+    )
 
     sensitivity = SectionRecord[Sensitivity]("sensitivity")
     importance = SectionRecord[Importance]("importance")
@@ -228,6 +231,7 @@ class Workbench(Panel):
         notes = ("code", "saved") if state.recipe == self._noted_of else ()
         kept = {key: self.state[key] for key in notes if key in self.state}
         self.state = self.presenter.state(state) | kept
+        self._tell_cut()
 
     def _is_shown(self, *profiles: Profile | None) -> bool:
         """Whether the page has these very profiles, which its times before and reasons are of."""
@@ -236,6 +240,10 @@ class Workbench(Panel):
     @traitlets.observe("selected")
     def _on_selected(self, change: Any = None) -> None:
         self.detail = self.presenter.detail(self.session.state, self.selected)
+
+    @traitlets.observe("live")
+    def _tell_cut(self, change: Any = None) -> None:
+        self.cut = self.presenter.cut(self.session.state, self.live)
 
     @traitlets.observe("requests")
     def _on_requests(self, change: Any) -> None:

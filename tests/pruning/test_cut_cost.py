@@ -1,16 +1,8 @@
-"""The predicted cost of fewer channels: Python and the page predict the cost that the cut model
-has.
-"""
+"""The predicted cost of fewer channels is the cost that the cut model has."""
 
 from __future__ import annotations
 
-import base64
-import json
-import os
 import random
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,11 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab._files import asset
 from paifuser_lab.pruning.groups import channel_groups, couple, cut_cost
 from paifuser_lab.records import ChannelGroup, CutCost, CutLayer, CutWeights, Length, Member
-from paifuser_lab.widgets.section import packed
-from paifuser_lab.widgets.tabs.coupling import packed_cut_cost
 from tests.support.models import Small, images
 from tests.support.prune_zoo import architectures
 
@@ -147,92 +136,6 @@ def test_measured_stairs_replace_the_proportion():
     )
     assert cost.predict((6,)).flops == by_hand().predict((6,)).flops, "arithmetic has no stairs"
     assert by_hand().with_stairs({"b": stairs}) == by_hand()
-
-
-# The page.
-
-
-def node():
-    """The Node that Playwright brings, else an installed one, else None."""
-    try:
-        import playwright
-    except ImportError:
-        return shutil.which("node")
-    own = Path(playwright.__file__).parent / "driver" / "node"
-    return str(own) if own.exists() else shutil.which("node")
-
-
-HARNESS = """
-import { readFileSync } from "node:fs";
-import { pathToFileURL } from "node:url";
-const [folder, path] = process.argv.slice(2);
-const { unpackedCoupling } = await import(pathToFileURL(`${folder}/coupling/table.js`));
-const module = await import(pathToFileURL(`${folder}/importance/cut_cost.js`));
-const { unpackedCutCost, widthsAfter, predicted } = module;
-const revived = (key, value) => {
-  if (typeof value !== "object" || value === null || !("base64" in value)) return value;
-  const bytes = Uint8Array.from(Buffer.from(value.base64, "base64"));
-  return new DataView(bytes.buffer);
-};
-const request = JSON.parse(readFileSync(path, "utf8"), revived);
-const cost = unpackedCutCost(request.cost, unpackedCoupling(request.coupling));
-const results = request.removed.map((removed) => {
-  const widths = widthsAfter(cost, removed);
-  return [widths, Object.values(predicted(cost, widths))];
-});
-console.log(JSON.stringify(results));
-"""
-
-
-def on_the_page(cost, coupling, removed, folder):
-    """The output of the page's module for each of several cuts."""
-    program = node()
-    if program is None:
-        assert "browser" not in os.environ.get("PAIFUSER_REQUIRE", ""), (
-            "Node is required, and none is installed"
-        )
-        pytest.skip("Node is not installed")
-    request = {
-        "cost": packed_cut_cost(cost),
-        "coupling": packed(coupling),
-        "removed": [list(shares.items()) for shares in removed],
-    }
-    (folder / "request.json").write_text(
-        json.dumps(request, default=lambda data: {"base64": base64.b64encode(data).decode()})
-    )
-    (folder / "harness.mjs").write_text(HARNESS)
-    ran = subprocess.run(
-        [program, "harness.mjs", str(asset("widgets")), "request.json"],
-        cwd=folder, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout)
-
-
-@pytest.mark.parametrize("has_stairs", [False, True], ids=["in proportion", "by stairs"])
-def test_the_page_predicts_what_python_predicts(cost, tmp_path, has_stairs):
-    generator = random.Random(1)
-    if has_stairs:
-        cost = cost.with_stairs(
-            {
-                row.layer: [(width, generator.random()) for width in (1, 7, 16)]
-                for row in cost.layers[::2]
-            }
-        )
-    coupling = lab.records.Coupling(workload=cost.workload, groups=cost.groups)
-    layers = [layer for group in cost.groups for layer in group.layers]
-    removed = [
-        {
-            layer: generator.uniform(0.01, 0.99)
-            for layer in generator.sample(layers, generator.randint(0, len(layers)))
-        }
-        for _ in range(40)
-    ]
-    results = on_the_page(cost, coupling, removed, tmp_path)
-    assert len(results) == 40
-    for shares, (widths, predicted) in zip(removed, results, strict=True):
-        assert widths == list(cost.widths(shares))
-        assert predicted == pytest.approx(list(cost.predict(widths)), rel=1e-12)
 
 
 @pytest.mark.parametrize("count", [1, 2])

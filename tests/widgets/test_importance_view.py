@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import time
+from itertools import pairwise
 
 import numpy
 import pytest
@@ -13,7 +14,8 @@ import pytest
 import paifuser_lab as lab
 from paifuser_lab import saliency
 from paifuser_lab.records import Importance, LayerImportance, LayerProfile, Limit
-from paifuser_lab.views import channels as drawing
+from paifuser_lab.views import canvas
+from paifuser_lab.views import importance as drawing
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.importance import with_pruning
 from paifuser_lab.widgets.tabs.layers import output_width
@@ -55,48 +57,69 @@ def send(panel, **request):
     panel.requests = [{**request, "id": panel.served + 1}]
 
 
-def floats(data):
-    return numpy.frombuffer(data, "<f4").tolist()
+def test_an_importance_is_packed_as_the_pictures_of_its_layers_and_a_threshold_over_all():
+    odd = LayerImportance(layer="odd", kind="Linear", channels=3, note="why")
+    data = packed(importance_of(HEAD, CONV, odd))
+    assert data["layer"] == ["head", "conv", "odd"]
+    sent = data["picture"]
+    assert (sent["title"], sent["sentence"]) == (
+        "small: how much each channel matters", "A sentence.",
+    )  # fmt: skip
+    assert sent["note"] == "by magnitude · 8 examples · a machine"
+    by_layer = dict(sent["by_layer"])
+    assert list(by_layer) == ["conv", "head", "odd"], "the first is one that can lose channels"
+    assert by_layer["odd"]["rows"] == [] and by_layer["odd"]["note"] == "why"
+    assert by_layer["conv"]["label"] == "threshold of conv"
+    fixed = by_layer["head"]["rows"][0][0]["handle"]
+    assert sent["columns"][fixed["at"]["column"]] == bytes(4), "a line that stays at 0"
 
 
-def integers(data):
-    return numpy.frombuffer(data, "<i4").tolist()
-
-
-def test_an_importance_is_packed_as_columns_and_buffers():
-    data = packed(
-        importance_of(
-            CONV, HEAD, LayerImportance(layer="odd", kind="Linear", channels=3, note="why")
-        )
-    )
-    assert (
-        data["layer"] == ["conv", "head", "odd"]
-        and data["title"] == "small: how much each channel matters"
-    )
-    assert [integers(data[name]) for name in ("channels", "judged", "is_answer")] == [
-        [8, 5, 3],
-        [8, 5, 0],
-        [0, 1, 0],
-    ]
-    assert (
-        floats(data["value"])[:8] == pytest.approx([value / 4.5 for value in CONV.values])
-        and len(floats(data["value"])) == 13
-    )
-    assert floats(data["error"])[:8] == pytest.approx([0.1] * 8) and all(
-        math.isnan(error) for error in floats(data["error"])[8:]
-    )
-    assert floats(data["mean"]) == [4.5, 1, 0]
-    assert [
-        data["note"]["names"][code] for code in numpy.frombuffer(data["note"]["codes"], "<u2")
-    ] == ["", HEAD.note, "why"]
-
-
-def test_thresholds_on_the_packed_data_keep_as_many_channels_as_in_python():
+def test_a_layer_s_stops_keep_one_channel_more_each_and_stand_between_channels():
     generator = numpy.random.default_rng(0)
-    row = layer("conv", generator.lognormal(size=500).tolist())
-    sent = numpy.asarray(floats(packed(importance_of(row))["value"]))
-    for threshold in [*generator.uniform(0, 3, 50), *sent[:50]]:
-        assert row.kept(threshold) == max(1, int((sent >= threshold).sum()))
+    row = layer("conv", generator.lognormal(size=500).tolist(), errors=(0.1,) * 500)
+    (panel,) = drawing.channels(row, 40).panels
+    handle, (bars, mean, band) = panel.handle, panel.marks
+    kept, thresholds = handle.figures
+    assert kept.text(39) == "40" and kept.name == "of 500 channels kept"
+    assert [row.kept(threshold) for threshold in thresholds.values] == list(range(1, 501))
+    assert handle.at == pytest.approx(numpy.sqrt(thresholds.values)) and handle.at[-1] == 0
+    assert handle.start == 39 and drawing.channels(row).panels[0].handle.start == 499
+    assert len(bars.x) == drawing.MAX_BARS and bars.x2[-1] == 500
+    gone = [x >= 40 for x in bars.x]
+    assert bars.tone == [handle.tones[is_gone] for is_gone in gone], "two tones, the cut between"
+    assert handle.boxes[39] == gone.index(True) and handle.boxes[-1] == len(bars.x)
+    assert mean.at == [1.0] and len(band.x) == len(band.low) == len(bars.x) + 1
+    assert all(
+        low <= top <= high
+        for low, top, high in zip(band.low[:-1], bars.y2, band.high[:-1], strict=True)
+    )
+
+
+def test_equal_channels_go_one_by_one_and_channels_of_no_importance_are_drawn():
+    (panel,) = drawing.channels(layer("conv", (1.0, 2.0, 2.0, 2.0))).panels
+    assert panel.handle.figures[0].values == [1, 2, 3, 4]
+    (panel,) = drawing.channels(layer("conv", (0.0, 0.0))).panels
+    assert panel.handle.at[0] == 1 and panel.y.names[-1] == "1×"
+
+
+def test_ticks_are_round_and_apart_and_the_mean_is_one_of_them():
+    for high in (1.0, 2.0, 9.0, 300.0):
+        panel = drawing.channels(layer("conv", (high, 1.0, 1.0))).panels[0]
+        assert "1×" in panel.y.names
+        gaps = numpy.diff([panel.y.share(tick) for tick in panel.y.ticks])
+        assert (gaps >= drawing.APART).all()
+
+
+def test_a_threshold_over_all_layers_says_how_many_channels_python_would_keep():
+    generator = numpy.random.default_rng(0)
+    rows = [layer(f"conv{size}", generator.lognormal(size=size).tolist()) for size in (1, 64, 300)]
+    found = importance_of(*rows, HEAD, LayerImportance(layer="odd", kind="Linear", channels=3))
+    handle = drawing.over_all(found)
+    kept, thresholds = handle.figures
+    assert kept.values == [sum(found.kept(at).values()) for at in thresholds.values]
+    assert kept.values[0] == found.channels and kept.values[-1] == 1 + 2 + 5 + 3
+    assert all(more > fewer for more, fewer in pairwise(kept.values))
+    assert drawing.over_all(importance_of(HEAD)).at == [0.0], "nothing can go"
 
 
 def test_a_layer_s_threshold_sets_its_kept_channels_and_the_recipe():
@@ -181,23 +204,45 @@ def test_the_figure_has_the_layers_their_bars_and_the_counts_far_below_the_mean(
         dark=dark,
     )
     words = {text.get_text() for axes in figure.axes for text in axes.texts}
-    assert {"conv", "head", "odd", "8", "A sentence.", "2 (25%)", "the answer", "why"} <= words
-    assert len(figure.axes[0].collections) == 3, (
-        "the bars of a layer above half the mean, those below, and those of the answer"
-    )
+    assert {"8/8", "5/5", "3/3"} <= words and figure.axes[0].get_title("left") == "A sentence."
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert names == ["conv", "head", "odd"]
+    about = "\n".join(figure.hover.values())
+    assert "2 below half the mean" in about and HEAD.note in about and "why" in about
+    assert figure.axes[1].get_xlabel() == "conv: 8 channels, the most important first"
+    assert len(figure.axes[1].patches) == 8 and len(figure.axes[1].collections) == 1
+
+
+def test_the_figure_of_a_cut_has_its_line_and_two_tones():
+    figure = canvas.draw(drawing.picture(IMPORTANCE, {"conv": 3}))
+    line = figure.axes[1].lines[-1]
+    assert line.get_ydata()[0] == pytest.approx(math.sqrt(5.5 / 4.5))
+    assert len({bar.get_facecolor() for bar in figure.axes[1].patches}) == 2
+    assert "3/8" in {text.get_text() for text in figure.axes[0].texts}
 
 
 def test_the_figure_of_many_layers_shows_the_first_and_counts_the_rest():
     many = importance_of(
         *(layer(f"block.{index}", [1.0] * 5000) for index in range(drawing.MAX_LAYERS + 3))
     )
-    words = {text.get_text() for axes in lab.figure(many).axes for text in axes.texts}
-    assert (
-        "3 more left out" in words
-        and "block.39" in words
-        and "block.40" not in words
-        and "5,000" in words
-    )
+    axes = lab.figure(many).axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names[-1] == "block.39" and axes.get_xlabel() == "3 more left out"
+
+
+def test_what_is_kept_is_told_at_once_and_while_a_threshold_is_dragged():
+    panel = lab.show(IMPORTANCE)
+    assert panel.cut["summary"] == "13 of 13 channels kept · 100.0%" and panel.cut["stop"] == 0
+    panel.live = {"layer": "conv", "threshold": 1.0, "kept": 4}
+    assert panel.cut["kept"] == {"conv": 4, "head": 5} and panel.kept["conv"] == 8
+    assert panel.cut["summary"] == "9 of 13 channels kept · 69.2%" and panel.cut["stop"] == 4
+    assert panel.cut["shares"]["rows"][0][0]["marks"][2]["texts"] == ["4/8", "5/5"]
+    panel.live = {"layer": "", "threshold": 99.0, "kept": 6}
+    assert panel.cut["kept"] == {"conv": 1, "head": 5}
+    panel.live = {}
+    assert panel.cut["kept"] == {"conv": 8, "head": 5}, "given up"
+    panel.threshold = 0.8
+    assert panel.cut["kept"] == panel.kept == {"conv": 5, "head": 5}
 
 
 # The workbench.
@@ -269,8 +314,31 @@ def test_the_end_of_a_drag_chooses_a_step_and_keeping_all_removes_it(bench):
     )
     bench.session.undo()
     assert bench.state["pruned"] == {"conv": 0.5}
-    send(bench, do="prune", layer="conv", ratio=0.0, kept=8)
+    send(bench, do="prune", layer="conv", threshold=0.0, kept=8)
     assert len(bench.recipe) == 0
+
+
+def test_what_is_dragged_is_predicted_as_it_would_be_cut(bench):
+    assert bench.cut == {}
+    bench.importance = IMPORTANCE
+    bench.recipe = lab.Recipe([], limit=WIDE)
+    state = bench.wait(TIMEOUT_S)
+    assert [row["predicted"] for row in bench.cut["rows"]][:2] == ["0%", "0%"]
+    bench.live = {"layer": "conv", "threshold": 1.0, "kept": 4}
+    cut, widths = bench.cut, state.cut_cost.widths({"conv": 0.5})
+    whole, predicted = state.cut_cost.predict(state.cut_cost.full), state.cut_cost.predict(widths)
+    text = f"−{100 * (1 - predicted.parameters / whole.parameters):.1f}%"
+    assert cut["rows"][0]["predicted"] == text and cut["line"].startswith(f"parameters {text} · ")
+    assert cut["kept"]["conv"] == 4 and cut["widths"] == list(widths)
+    assert cut["waiting"] and len(bench.recipe) == 0
+    bench.live = {}
+    send(bench, do="prune", layer="conv", threshold=1.0, kept=4)
+    assert bench.recipe[0].options["layers"] == {"conv": 0.5}
+    assert bench.cut["kept"]["conv"] == 4 and not bench.cut["rows"][0]["achieved"]
+    assert bench.wait(TIMEOUT_S).error is None
+    parameters, flops, latency = bench.cut["rows"][:3]
+    assert parameters["achieved"] == text and parameters["error"] == "0%" == flops["error"]
+    assert latency["achieved"].endswith("%)") and " ms (" in latency["predicted"]
 
 
 @pytest.mark.parametrize("method", ["fisher", "magnitude", "taylor", "batch-norm"])

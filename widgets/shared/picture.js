@@ -16,7 +16,9 @@ import { float32s, spelledOut } from "./unpack.js";
  *   names: string[] }} Axis
  * @typedef {{ mark: string, tone: string | string[], style: string, key: string[],
  *   tips: Tips | null, [column: string]: any }} Mark
- * @typedef {{ x: Axis, y: Axis, marks: Mark[], height: number }} Panel
+ * @typedef {{ at: Column, figures: Values[], boxes: Column, start: number, tones: string[],
+ *   tone: string }} Handle
+ * @typedef {{ x: Axis, y: Axis, marks: Mark[], height: number, handle: Handle | null }} Panel
  * @typedef {{ at: Column, tips: Tips, start: number }} Cursor
  * @typedef {{ caption: string, rows: Record<string, string>[], words: string[] }} Sheet
  * @typedef {{ value: string, name: string, shape: string }} Fact
@@ -47,9 +49,12 @@ const REACH = 4; // around a small mark that is pointed at
 
 /** The picture of the trait `data`; null if there is none. @param {any} data @returns {Picture | null} */
 export function unpackedPicture(data) {
-  if (!data?.rows) return null;
-  const { columns, ...picture } = data;
-  return unpacked(picture, columns.map(float32s));
+  return data?.rows ? unpackedColumns(data) : null;
+}
+
+/** What `pictured` packed: a picture, or a handle alone. @param {any} data @returns {any} */
+export function unpackedColumns({ columns, ...parts }) {
+  return unpacked(parts, columns.map(float32s));
 }
 
 /** Places of columns as columns of numbers, codes as texts. @param {any} value @param {Column[]} columns @returns {any} */
@@ -227,12 +232,46 @@ export function cellsOf({ x, y, shades }, frame) {
 
 /** A row's tooltip: heading, line, and figures with their names. @param {Tips} tips @param {number} row @returns {[string, string, [string, string][]]} */
 export function wordsOf({ heading, line, figures }, row) {
-  const known = figures.map(({ name, values, readable }) => [text(values[row], readable), name]);
-  const shown = /** @type {[string, string][]} */ (known.filter(([value]) => value));
+  const shown = figuresAt(figures, row);
   const title = Array.isArray(heading)
     ? heading[row]
     : `${heading.name} ${text(heading.values[row], heading.readable)}`;
   return [title, line[row] ?? "", shown];
+}
+
+/** The known figures of a row with their names. @param {Values[]} figures @param {number} row @returns {[string, string][]} */
+export function figuresAt(figures, row) {
+  /** @type {[string, string][]} */
+  const all = figures.map(({ name, values, readable }) => [text(values[row], readable), name]);
+  return all.filter(([value]) => value);
+}
+
+/** The stop of a handle that is nearest to a height. @param {Column} at @param {import("./scale.js").Scale} scale @param {number} y */
+export function nearestStop(at, scale, y) {
+  const off = (/** @type {number} */ row) => Math.abs(scale(at[row]) - y);
+  let best = 0;
+  for (let row = 1; row < at.length; row++) if (off(row) <= off(best)) best = row;
+  return best;
+}
+
+/**
+ * The stop after a key; up is the one above, a page is a tenth of them. Null for other keys.
+ * @param {string} key @param {number} row @param {number} count @returns {number | null}
+ */
+export function stopAfterKey(key, row, count) {
+  const page = Math.max(1, Math.round(count / 10));
+  /** @type {Record<string, number>} */
+  const steps = {
+    ArrowUp: -1,
+    ArrowRight: -1,
+    ArrowDown: 1,
+    ArrowLeft: 1,
+    PageUp: -page,
+    PageDown: page,
+    Home: count,
+    End: -count,
+  };
+  return key in steps ? clamped(row + steps[key], 0, count - 1) : null;
 }
 
 /** @param {number | string} value @param {string} readable */

@@ -1,7 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { framesOf, pathOf, pointsAt, rowAt, spotAt, spotsOf, wordsOf } from "./picture.js";
+import {
+  framesOf,
+  nearestStop,
+  pathOf,
+  pointsAt,
+  rowAt,
+  spotAt,
+  spotsOf,
+  stopAfterKey,
+  wordsOf,
+} from "./picture.js";
 
 const axis = (/** @type {any} */ more) => ({
   low: 0,
@@ -87,4 +97,21 @@ test("figures that are not known are left out of a tooltip", () => {
   const known = { heading: ["a", "b"], line: ["x"], figures };
   assert.deepEqual(wordsOf(known, 0), ["a", "x", [["1.5 kB", "size"]]]);
   assert.deepEqual(wordsOf(known, 1), ["b", "", [["late", "note"]]]);
+});
+
+test("a handle goes to the nearest stop; of equal ones to the last", () => {
+  const down = /** @type {any} */ ((/** @type {number} */ value) => 100 - 10 * value);
+  const at = [8, 4, 4, 0];
+  assert.deepEqual(
+    [-50, 20, 39, 41, 60, 81, 300].map((y) => nearestStop(at, down, y)),
+    [0, 0, 0, 2, 2, 3, 3],
+  );
+});
+
+test("keys move a handle by a stop or a tenth, and never past its ends", () => {
+  const keys = ["ArrowUp", "ArrowDown", "ArrowLeft", "PageUp", "PageDown", "Home", "End", "a"];
+  const after = (/** @type {number} */ row) => keys.map((key) => stopAfterKey(key, row, 40));
+  assert.deepEqual(after(20), [19, 21, 21, 16, 24, 39, 0, null]);
+  assert.deepEqual(after(0), [0, 1, 1, 0, 4, 39, 0, null]);
+  assert.equal(stopAfterKey("PageDown", 0, 3), 1);
 });

@@ -4,15 +4,16 @@ import { freshId, indexAfterKey, onWidth } from "./chart.js";
 import { fresh, h, s, set } from "./dom.js";
 import { MarkList } from "./mark_list.js";
 import { framesOf, rowAt, spotAt, spotsOf, toneName, wordsOf } from "./picture.js";
+import { PictureHandle } from "./picture_handle.js";
 import { axisMarks, crossMarks, markRows, reachMark, signOf } from "./picture_marks.js";
 
 /** @typedef {import("./picture.js").Picture} Picture */
 /** @typedef {import("./picture.js").Spot} Spot */
 /**
  * What a click on a mark does if not to select its layer, what is done with the row of a cursor that
- * is pinned (null for none), and after each drawing.
+ * is pinned (null for none), after each drawing, and with the stop of a handle.
  * @typedef {{ choose?: (key: string) => void, pin?: (row: number | null) => void,
- *   drawn?: () => void }} Handlers
+ *   drawn?: () => void } & import("./picture_handle.js").Moves} Handlers
  */
 
 export class PictureDrawing {
@@ -35,6 +36,7 @@ export class PictureDrawing {
     this.hidden = new Set();
     this.kind = "";
     this.figures = h("p", { class: "pf-readout", "aria-hidden": "true" });
+    this.handle = new PictureHandle(this.figures, handlers);
     this.plot = h("div", {});
     this.cross = s("g", { class: "pf-overlay", "aria-hidden": "true" });
     this.legend = h("div", { class: "pf-legend" });
@@ -49,8 +51,10 @@ export class PictureDrawing {
     if (!data) return;
     const listed = data.rows.flatMap((row) => row.flatMap((panel) => panel.marks));
     const isListed = listed.some((mark) => mark.tips);
-    const kind = data.cursor ? "slider" : isListed ? "listbox" : "img";
-    this.figures.hidden = !data.cursor;
+    const hasHandle = data.rows.some((row) => row.some((panel) => panel.handle));
+    const isListbox = isListed ? "listbox" : "img";
+    const kind = hasHandle ? "handle" : data.cursor ? "slider" : isListbox;
+    this.figures.hidden = !data.cursor && !hasHandle;
     if ((this.pinned ?? 0) >= (data.cursor?.at.length ?? 0)) this.pinned = null;
     const tones = new Set(listed.filter((mark) => mark.tips).flatMap((mark) => mark.tone));
     set(this.legend, { "aria-hidden": tones.size === 0 && "true" });
@@ -73,7 +77,8 @@ export class PictureDrawing {
             mark: () => this.mark(),
             choose: (spot) => spot.key && this.choose(spot.key),
           });
-    this.drawing = this.list?.drawing ?? this.plain(kind);
+    this.drawing =
+      kind === "handle" ? this.handle.drawing : (this.list?.drawing ?? this.plain(kind));
     fresh(this.plot, this.list?.plot ?? h("div", { class: "pf-plot" }, this.drawing));
   }
 
@@ -102,14 +107,16 @@ export class PictureDrawing {
     this.handlers.choose(key);
   }
 
-  /** Describe a row of the cursor until another is pointed at. @param {number | null} row */
+  /** Describe a row of the cursor until another is pointed at, or put the handle on a stop. @param {number | null} row */
   place(row) {
     this.pinned = row;
+    if (row !== null) this.handle.show(row);
     this.mark();
   }
 
   destroy() {
     this.release();
+    this.handle.destroy();
   }
 
   /** @param {number} width */
@@ -144,7 +151,11 @@ export class PictureDrawing {
     const now = [...this.options.keys()][place];
     if (this.list) this.list.pointed = isSame(before, now) ? now : null;
     set(this.drawing, { width, height, viewBox: `0 0 ${width} ${height}` });
-    fresh(this.drawing, ...panels, this.cross);
+    fresh(this.drawing, ...panels, this.kind === "handle" ? this.handle.element : this.cross);
+    const held = frames.find(({ panel }) => panel.handle);
+    /** @type {NodeListOf<SVGElement>} */
+    const boxes = this.drawing.querySelectorAll(".pf-pic-box");
+    if (held) this.handle.draw(held, [...boxes]);
     this.mark();
     this.handlers.drawn?.();
   }
@@ -183,7 +194,7 @@ export class PictureDrawing {
 
   mark() {
     if (this.list) this.markSpots(this.list);
-    else this.markRow();
+    else if (this.kind !== "handle") this.markRow();
   }
 
   /** @param {MarkList<Spot>} list */

@@ -80,7 +80,8 @@ const DRAWN = {
     const [upper, lower] = [side("high"), side("low")];
     if (!upper) return [];
     const back = lower.slice(1).split("L").reverse().join("L");
-    return [s("path", { d: `${upper}L${back}Z`, class: `pf-pic-area ${toneOf(mark, 0)}` })];
+    const look = mark.is_tint ? "pf-pic-band" : "pf-pic-area";
+    return [s("path", { d: `${upper}L${back}Z`, class: `${look} ${toneOf(mark, 0)}` })];
   },
   Heat: (mark, frame) =>
     Array.from(cellsOf(mark, frame), ([shade, d]) =>

@@ -39,14 +39,6 @@ export class PredictionTable {
   }
 }
 
-/** 1.06 → "+6.0%": how much more was achieved than predicted. @param {number} ratio */
-export function errorText(ratio) {
-  if (!Number.isFinite(ratio)) return "";
-  const percent = 100 * (ratio - 1);
-  const text = Math.abs(percent).toFixed(Math.abs(percent) < 9.95 ? 1 : 0);
-  return Number(text) === 0 ? "0%" : `${percent < 0 ? "−" : "+"}${text}%`;
-}
-
 /** @param {PredictionRow} row @param {string} waiting */
 function predictionRow({ name, predicted, achieved, error, hint }, waiting) {
   const later = waiting && predicted && !achieved;

@@ -4,42 +4,31 @@
  */
 
 import { h } from "../shared/dom.js";
-import { unserved } from "../shared/host.js";
-import { ChannelChoice } from "../importance/gesture.js";
-import { unpackedImportance } from "../importance/table.js";
+import { ChannelChoice } from "../importance/channel_choice.js";
 import { isSameData } from "../shared/same_data.js";
 
-const DETAIL_HEIGHT = 150;
-
 export class DetailChannels {
-  /**
-   * @param {import("../shared/host.js").Host} host @param {any} model @param {() => void} onKept a
-   * threshold is on its way
-   */
-  constructor(host, model, onKept) {
+  /** @param {import("../shared/host.js").Host} host @param {any} model */
+  constructor(host, model) {
     this.model = model;
     this.data = /** @type {any} */ (null);
-    this.choice = new ChannelChoice(host, model, onKept, DETAIL_HEIGHT);
+    this.choice = new ChannelChoice(host, model);
     this.element = h(
       "section",
       { class: "pf-detail-channels", hidden: true },
       h("h4", {}, "How much its channels matter"),
       this.choice.element,
-      this.choice.forecast.element,
+      this.choice.forecast,
     );
   }
 
   get isKnown() {
-    return this.choice.table.isKnown;
+    return this.choice.pictures.size > 0;
   }
 
-  /**
-   * Layer → how many channels are to be kept, of those that are under a hand, here or in the tab,
-   * or chosen and not yet cut.
-   * @returns {Map<string, number>}
-   */
+  /** Layer → how many channels are to be kept, where they are under a hand or not yet cut. */
   get chosen() {
-    return chosenCounts(this.model, this.choice.table, this.choice.kept);
+    return chosenCounts(this.model);
   }
 
   /** @param {any} data a packed importance; undefined before it is estimated */
@@ -47,7 +36,7 @@ export class DetailChannels {
     this.choice.follow();
     if (isSameData(this.data, data ?? null)) return;
     this.data = data ?? null;
-    this.choice.take(unpackedImportance(this.data));
+    this.choice.take(this.data);
     this.hide();
   }
 
@@ -66,28 +55,22 @@ export class DetailChannels {
   }
 
   hide() {
-    this.element.hidden = this.choice.row < 0;
+    this.element.hidden = !this.choice.picture;
   }
 }
 
 /**
  * The chosen channels until the step is applied, which may cut less than requested.
- * @param {any} model @param {import("../importance/table.js").ImportanceTable} table @param
- * {number[]} kept @returns {Map<string, number>}
+ * @param {any} model @returns {Map<string, number>}
  */
-export function chosenCounts(model, table, kept) {
+export function chosenCounts(model) {
+  const channels = model.get("state")?.channels ?? {};
+  /** @type {[string, number][]} */
+  const kept = Object.entries(model.get("cut")?.kept ?? {});
+  const isOpen = (/** @type {string} */ layer, /** @type {number} */ count) =>
+    channels[layer]?.[0] === channels[layer]?.[1] && count !== channels[layer]?.[1];
+  const chosen = new Map(kept.filter(([layer, count]) => isOpen(layer, count)));
   const live = model.get("live");
-  const asked = /** @type {any[]} */ (unserved(model))
-    .filter((request) => request.do === "prune")
-    .map((request) => request.layer);
-  const isOpen = (/** @type {string} */ layer, /** @type {number} */ row) =>
-    asked.includes(layer) ||
-    asked.includes("") ||
-    (model.get("state")?.channels?.[layer]?.[0] ?? table.channels[row]) === table.channels[row];
-  const chosen = new Map();
-  table.layers.forEach((layer, row) => {
-    if (kept[row] < table.channels[row] && isOpen(layer, row)) chosen.set(layer, kept[row]);
-  });
   if (live?.layer) chosen.set(live.layer, live.kept);
   return chosen;
 }

@@ -55,7 +55,7 @@ class Bench {
     this.hasChannels = false;
     this.hasChanges = false;
     this.absent = "{}";
-    this.channels = new DetailChannels(host, model, () => this.table.refresh());
+    this.channels = new DetailChannels(host, model);
     const [formats, change] = benchColumns(
       () => this.state,
       (layer, name) => host.ask({ do: "precision", layer, name }),
@@ -134,6 +134,7 @@ class Bench {
       ["change:requests", () => this.drawState()],
       ["change:served", () => this.drawState()],
       ["change:live", () => this.table.refresh()],
+      ["change:cut", () => this.drawCut()],
       ["change:detail", () => this.drawDetail()],
       ["change:views", () => this.drawViews()],
     ];
@@ -184,6 +185,11 @@ class Bench {
     this.addColumns();
     this.table.refresh();
     this.drawDetail();
+  }
+
+  drawCut() {
+    this.channels.follow();
+    this.table.refresh();
   }
 
   drawDetail() {

@@ -5,7 +5,7 @@ channels of each are kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy
@@ -13,21 +13,26 @@ import traitlets
 
 from ...errors import PaifuserError, RecipeError
 from ...pruning.groups.scores import default_importance
-from ...records import Importance
+from ...records import CutCost, Importance, Measurement
+from ...records.text import readable_ms
 from ...saliency.channels import CHANNEL_ESTIMATORS
 from ...saliency.estimate_channels import cut_note
 from ...session.state import State
 from ...variant.recipe import Recipe
+from ...views.importance import can_lose, over_all, picture, shares
+from ...views.picture import Handle, Picture
 from ...workload import Workload
 from ..details import current
 from ..panel import Panel
 from ..recipe_edits import without_layers
 from ..section import Bench, Context, Request, Section, no_weights
-from ..wire import numbered
+from ..wire import pictured
 
 # with any other option, the step selects layers by itself
 EXPLICIT_OPTIONS = {"layers", "importance", "seed", "protect", "repair"}
 WILDCARDS = frozenset("*?[")
+BY_STAIRS = "by the measured time of its layers at other widths"
+BY_SHARE = "each layer's measured time in proportion to its arithmetic"
 
 
 def pruning(ratios: Mapping[str, float], method: str) -> dict[str, Any]:
@@ -41,7 +46,7 @@ class ImportancePanel(Panel):
     over all layers; both can be set.
 
     `panel.recipe` removes the other channels. `panel.live` is the threshold while it is dragged,
-    ten times a second at most.
+    ten times a second at most, and `panel.cut` what the page is told of it.
     """
 
     threshold = traitlets.Float(
@@ -53,9 +58,12 @@ class ImportancePanel(Panel):
     live: traitlets.Dict[str, Any] = traitlets.Dict(
         help="while a threshold is dragged: its layer ('' for all), threshold, kept; else {}"
     ).tag(sync=True)
+    cut: traitlets.Dict[str, Any] = traitlets.Dict(
+        help="how many channels are kept, also while a threshold is dragged, as the page shows it"
+    ).tag(sync=True)
 
     def __init__(self, importance: Importance) -> None:
-        self.found = importance
+        self.found, self.thresholds = importance, over_all(importance)
         super().__init__(
             "importance", importance, kept={row.layer: row.channels for row in importance.rows}
         )
@@ -107,6 +115,11 @@ class ImportancePanel(Panel):
     def _on_threshold(self, change: Any) -> None:
         self.kept = self.found.kept(change["new"])
 
+    @traitlets.observe("kept", "live")
+    def _tell(self, change: Any) -> None:
+        kept = dict(self.kept) | (dragged(self.found, self.live) if self.live else {})
+        self.cut = kept_told(self.found, kept, self.thresholds)
+
     def _on_requests(self, change: Any) -> None:
         """Handle the page's requests in order, each once."""
         for request in sorted(change["new"], key=lambda request: request["id"]):
@@ -131,29 +144,34 @@ class ImportancePanel(Panel):
 
 
 def packed_importance(importance: Importance) -> dict[str, Any]:
-    """The layers; the values of all channels in one column, in units of the layer's mean."""
-    means = [row.mean or 1.0 for row in importance.rows]
-    errors = [numpy.asarray(row.errors or [math.nan] * len(row.values)) for row in importance.rows]
+    """The pictures of its layers, and the thresholds over all of them."""
     return {
-        **importance.model_dump(
-            include={"workload", "machine", "method", "unit", "examples", "is_interrupted"},
-            mode="json",
-        ),
-        "title": f"{importance.workload}: how much each channel matters",
-        "cut_by": importance.cut_by or cut_note(importance.method),
-        "notes": list(importance.notes),
         "layer": [row.layer for row in importance.rows],
-        "kind": numbered(row.kind for row in importance.rows),
-        "note": numbered(row.note or "" for row in importance.rows),
-        "channels": numpy.asarray([row.channels for row in importance.rows], "<i4").tobytes(),
-        "judged": numpy.asarray([len(row.values) for row in importance.rows], "<i4").tobytes(),
-        "is_answer": numpy.asarray([row.is_answer for row in importance.rows], "<i4").tobytes(),
-        "mean": numpy.asarray([row.mean for row in importance.rows], "<f4").tobytes(),
-        "value": b"".join(row.normalised.astype("<f4").tobytes() for row in importance.rows),
-        "error": b"".join(
-            (error / mean).astype("<f4").tobytes()
-            for error, mean in zip(errors, means, strict=True)
-        ),
+        "cut_by": importance.cut_by or cut_note(importance.method),
+        "picture": pictured(picture(importance, most=0)),
+        "all": pictured(over_all(importance)),
+    }
+
+
+def dragged(importance: Importance, threshold: Mapping[str, Any]) -> dict[str, int]:
+    """How many channels are kept by a threshold of one layer, or of all."""
+    if layer := threshold["layer"]:
+        return {layer: int(threshold["kept"])}
+    return importance.kept(threshold["threshold"])
+
+
+def kept_told(importance: Importance, kept: Mapping[str, int], all_: Handle) -> dict[str, Any]:
+    """How many channels of each layer are kept, as a picture and in words, and where the threshold
+    over all layers stands.
+    """
+    whole, count = importance.channels, sum(kept.values())
+    stops = numpy.abs(numpy.asarray(all_.figures[0].values) - count)
+    rows = Picture("", "share of channels kept, by layer", ((shares(importance, kept),),))
+    return {
+        "kept": dict(kept),
+        "summary": f"{count:,} of {whole:,} channels kept · {count / (whole or 1):.1%}",
+        "stop": int(stops.argmin()),
+        "shares": pictured(rows),
     }
 
 
@@ -164,34 +182,142 @@ def with_pruning(recipe: Recipe, ratios: Mapping[str, float], method: str) -> Re
     return recipe.with_step(pruning(removed, method)) if removed else recipe
 
 
-def pruned(state: State) -> dict[str, float]:
+def pruned(recipe: Recipe) -> dict[str, float]:
     """The share of channels to remove, for each layer chosen by name."""
     return {
         layer: ratio
-        for step in state.recipe
+        for step in recipe
         if step.kind == "prune"
         for layer, ratio in step.options.get("layers", {}).items()
     }
 
 
-def cut_shown(state: State) -> dict[str, Any]:
-    """The shares removed by layer, whether the page can predict the result, and the measured."""
-    steps = [step for step in state.recipe if step.kind == "prune"]
-    named = [
-        (layer, ratio) for step in steps for layer, ratio in step.options.get("layers", {}).items()
-    ]
-    is_plain = all(WILDCARDS.isdisjoint(layer) for layer, _ in named)
-    is_predicted = (
+def is_predicted(recipe: Recipe) -> bool:
+    """Whether the recipe cuts only shares of layers that it names, once."""
+    steps = [step for step in recipe if step.kind == "prune"]
+    is_plain = all(WILDCARDS.isdisjoint(layer) for layer in pruned(recipe))
+    return (
         is_plain
         and len(steps) <= 1
         and all(step.options.keys() <= EXPLICIT_OPTIONS for step in steps)
     )
-    return {
-        "removed": [list(pair) for pair in named],
-        "is_predicted": is_predicted,
-        "others": _other_steps(state.recipe),
-        "achieved": achieved_cut(state) if named and is_predicted else None,
+
+
+def cut_told(state: State, threshold: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """What is kept, and what that saves: by the recipe, or by a threshold that is being dragged."""
+    found, recipe = state.importance, state.recipe
+    if found is None:
+        return {}
+    if threshold:
+        recipe = with_pruning(recipe, _ratios(found, threshold), found.method)
+    all_ = context.once("thresholds", lambda: over_all(found), found)
+    told = kept_told(found, _kept(found, pruned(recipe)), all_)
+    if state.cut_cost is None:
+        return told
+    rows = forecast(state, recipe) if is_predicted(recipe) else []
+    waiting = "being measured …" if pruned(recipe) and state.status != "idle" else ""
+    return told | {
+        "rows": rows,
+        "line": _line(rows),
+        "note": _note(recipe),
+        "waiting": "after the line is let go, measured" if threshold else waiting,
+        "widths": list(state.cut_cost.widths(pruned(recipe))),
     }
+
+
+def _note(recipe: Recipe) -> str:
+    """What the figures do not include."""
+    if not is_predicted(recipe):
+        return "The recipe also cuts by a rule of its own, of which nothing is predicted here."
+    others = sum(step.kind != "prune" for step in recipe)
+    if not others or not pruned(recipe):
+        return ""
+    steps = "other step" if others == 1 else f"{others} other steps"
+    return f"Achieved values include the {steps} of the recipe; predicted ones are the cut alone."
+
+
+def _kept(importance: Importance, ratios: Mapping[str, float]) -> dict[str, int]:
+    """How many channels the step `prune` keeps of each layer."""
+    kept = {row.layer: row.channels for row in importance.rows}
+    for row in filter(can_lose, importance.rows):
+        share = 1 - ratios.get(row.layer, 0.0)
+        kept[row.layer] = max(1, math.floor(row.channels * share + 0.5))
+    return kept
+
+
+def forecast(state: State, recipe: Recipe) -> list[dict[str, str]]:
+    """Predicted figures of a cut; achieved ones where it is that of the state and measured."""
+    if state.cut_cost is None:
+        return []
+    cost: CutCost = state.cut_cost
+    whole, cut = cost.predict(cost.full), cost.predict(cost.widths(pruned(recipe)))
+    compared = state.comparison
+    before = compared[compared.baseline] if compared is not None else None
+    is_measured = recipe is state.recipe and pruned(recipe) and compared is not None
+    now = current(compared) if compared is not None and is_measured else None
+    sizes = (before.parameters, now.parameters) if before and now else None
+    work = (
+        (2 * state.baseline.root.total_macs, 2 * state.profile.root.total_macs)
+        if now and state.profile and state.baseline and state.profile is not state.baseline
+        else None
+    )
+    # measured now: a machine that is slower today is slower for both
+    base_ms = (before and before.latency_ms) or whole.latency_ms
+    ms = base_ms * cut.latency_ms / (whole.latency_ms or 1.0)
+    achieved = now.latency_ms if now else None
+    by_stairs = any(layer.stairs for layer in cost.layers)
+    rows = [
+        _share_row("parameters", cut.parameters / (whole.parameters or 1), sizes),
+        _share_row("FLOPs", cut.flops / (whole.flops or 1), work),
+        {
+            "name": "latency",
+            "hint": BY_STAIRS if by_stairs else BY_SHARE,
+            "predicted": _ms_text(ms, base_ms),
+            "achieved": _ms_text(achieved, base_ms) if achieved else "",
+            "error": _change(achieved / ms, is_rough=True) if achieved and ms else "",
+        },
+    ]
+    if now and compared and compared.metric_name and now.metric is not None:
+        rows.append(_metric_row(compared.metric_name, before, now.metric))
+    return rows
+
+
+def _share_row(
+    name: str, share: float, measured: tuple[int | None, int | None] | None
+) -> dict[str, str]:
+    row = {"name": name, "predicted": _change(share), "achieved": "", "error": ""}
+    before, now = measured or (None, None)
+    if before and now is not None:
+        row |= {"achieved": _change(now / before)}
+        row |= {"error": _change(now / before / share, is_rough=True) if share else ""}
+    return row
+
+
+def _metric_row(name: str, before: Measurement | None, metric: float) -> dict[str, str]:
+    """It is not predicted; its last value is shown."""
+    known = before.metric if before else None
+    earlier = f", before {known:.4f}" if known is not None else ""
+    return {"name": name, "predicted": "", "achieved": f"{metric:.4f}{earlier}", "error": ""}
+
+
+def _ms_text(ms: float, whole_ms: float) -> str:
+    return f"{readable_ms(ms)} ms ({_change(ms / (whole_ms or 1.0))})"
+
+
+def _change(ratio: float, is_rough: bool = False) -> str:
+    """0.877 → '−12.3%', 1.25 → '+25.0%', roughly '+25%'; a negligible change is '0%'."""
+    percent = 100 * (ratio - 1)
+    text = f"{abs(percent):.{0 if is_rough and abs(percent) >= 9.95 else 1}f}"
+    return "0%" if not float(text) else f"{'−' if percent < 0 else '+'}{text}%"
+
+
+def _line(rows: Iterable[Mapping[str, str]]) -> str:
+    """In one line: 'parameters −12.3% · FLOPs −9.0% · predicted 3.21 ms (−14.0%)'."""
+    return " · ".join(
+        f"{'predicted' if row['name'] == 'latency' else row['name']} {row['predicted']}"
+        for row in rows
+        if row["predicted"]
+    )
 
 
 def cut_by(state: State, work: Workload) -> str:
@@ -207,45 +333,13 @@ def cut_by(state: State, work: Workload) -> str:
     return cut_note(shown, cut)
 
 
-def achieved_cut(state: State) -> dict[str, Any] | None:
-    """The measured figures of the recipe with the cut and of the baseline; None until measured."""
-    compared = state.comparison
-    now = current(compared) if compared is not None else None
-    if compared is None or now is None:
-        return None
-    before = compared[compared.baseline]
-    figures = {
-        "parameters": (before.parameters, now.parameters),
-        "latency_ms": (before.latency_ms, now.latency_ms),
-    }
-    figures |= {"metric": (before.metric, now.metric)}
-    if (
-        state.profile is not None
-        and state.baseline is not None
-        and state.profile is not state.baseline
-    ):
-        figures |= {
-            "flops": (2 * state.baseline.root.total_macs, 2 * state.profile.root.total_macs)
-        }
-    return {
-        "before": {name: pair[0] for name, pair in figures.items()},
-        "now": {name: pair[1] for name, pair in figures.items()},
-        "metric_name": compared.metric_name,
-    }
-
-
-def _other_steps(recipe: Recipe) -> int:
-    """The number of steps other than the cut, which contribute to what was measured."""
-    return sum(step.kind != "prune" for step in recipe)
-
-
-def _ratios(record: Importance | None, request: Request) -> dict[str, float]:
+def _ratios(record: Importance | None, request: Mapping[str, Any]) -> dict[str, float]:
     """The share to remove of one layer, or of all layers by one threshold."""
-    if request["layer"]:
+    if request["layer"] and "ratio" in request:
         return {request["layer"]: float(request["ratio"])}
     if record is None:
         raise PaifuserError("The channels have not been scored yet; find the importance first.")
-    kept = record.kept(request["threshold"])
+    kept = dragged(record, request)
     return dict.fromkeys(kept, 0.0) | record.ratios(kept)
 
 
@@ -258,8 +352,7 @@ def _prune(bench: Bench, request: Request) -> None:
 
 def _state(state: State, context: Context) -> dict[str, Any]:
     return {
-        "pruned": pruned(state),
-        "cut": cut_shown(state),
+        "pruned": pruned(state.recipe),
         "cut_by": cut_by(state, context.work),
     }
 
