@@ -27,6 +27,7 @@ from paifuser_lab.steps import Draft, Step
 from paifuser_lab.variant import folder, trial
 from paifuser_lab.workload import running
 from tests.support.models import Counting, Mapped, Small, Tied, ids, images
+from tests.support.saved_folders import rewrite_manifest
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -407,18 +408,6 @@ def test_a_name_of_the_zoo_is_never_a_folder(
     shutil.copytree(saved, saved.parent / "mine")
     monkeypatch.chdir(saved.parent)
     assert ("prune" in lab.load(name).name) == (name != "resnet18-tiny")
-
-
-def rewrite_manifest(path: Path) -> None:
-    """Update the hashes, as after an edit by hand."""
-    files = {
-        file_path.name: folder.sha256(file_path)
-        for file_path in path.iterdir()
-        if file_path.name != "manifest.json"
-    }
-    data = json.loads((path / "manifest.json").read_text())
-    data["data"]["files"] = files
-    (path / "manifest.json").write_text(json.dumps(data))
 
 
 def edited(path: Path, file: str, old: str, new: str, *, is_signed: bool = True) -> None:

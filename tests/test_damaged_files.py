@@ -1,7 +1,7 @@
 """Every reader of a file, given a valid file with random damage, reads it or refuses it in one
 sentence: no other error, no crash, no hang, no gigabyte.
 
-`FUZZ_EXAMPLES=2000 pytest tests/fuzz` looks longer; an example that failed becomes an `@example`.
+`FUZZ_EXAMPLES=2000 pytest tests/test_damaged_files.py` looks longer.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from paifuser_lab.profiler import read_trace
 from paifuser_lab.records import Record
 from paifuser_lab.zoo.language import save_tiny_llama
 from tests.support.onnx_files import matrix_file
+from tests.support.saved_folders import rewrite_manifest
 from tests.support.snapshots import recorded
-from tests.variant.test_folder import rewrite_manifest
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "25"))
 LONGEST_S = 5.0  # of a processor: other programs do not count
 MOST_BYTES = 1 << 30
-SAVED = Path(__file__).parent.parent / "support" / "recorded" / "saved" / "resnet18-tiny"
+SAVED = Path(__file__).parent / "support" / "recorded" / "saved" / "resnet18-tiny"
 
 RECIPE = """\
 version: 1

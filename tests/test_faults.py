@@ -14,7 +14,7 @@ import pytest
 from benchmarks.fault_tasks import TASKS
 from benchmarks.faults import FaultsBench
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 # exporting takes seconds each time; tests/converter/test_delivery.py kills it
