@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import torch
@@ -112,6 +113,11 @@ class Searched(Task):
     """A search that goes on from its study."""
 
     name = "search"
+
+    def __init__(self) -> None:
+        super().__init__()
+        with TemporaryDirectory() as folder:  # forks find imported what a search imports
+            self.write(Path(folder))
 
     def write(self, folder: Path) -> None:
         before = self._known(folder)

@@ -85,6 +85,7 @@ def bench(
 ) -> FaultsBench:
     """Disturb writes at random moments: killed, on a full disk, without memory."""
     check_known(names or (), TASKS)
+    os.environ["PAIFUSER_HISTORY"] = "0"
     with threads(1):
         measured = measured_rows(
             names or tuple(TASKS), lambda name: _rows(TASKS[name](), times, seed), "tasks"
@@ -94,7 +95,6 @@ def bench(
 
 def _rows(task: Task, times: int, seed: int) -> Iterator[FaultRow]:
     with tempfile.TemporaryDirectory(prefix="paifuser-faults-") as name:
-        os.environ["PAIFUSER_CACHE"] = str(Path(name, "cache"))
         disturbed = _Disturbed.write(task, Path(name))
         for kind in KINDS:
             yield disturbed.row(kind, times, random.Random(f"{seed} {kind}"))
