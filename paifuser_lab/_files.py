@@ -16,7 +16,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -66,10 +66,11 @@ def history_file() -> Path | None:
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary file that replaces `path` if the block succeeds, and is deleted if it raises."""
     path = checked_path(path)
-    temporary = path.with_name(f".{path.name[:MAX_PREFIX]}.{secrets.token_hex(4)}")
+    prefix = f".{path.name[:MAX_PREFIX]}."
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch(exist_ok=False)
+        _clear(path.parent, prefix, "[0-9a-f]" * 8)
+        temporary, lock = _locked(lambda: _touched(path.with_name(prefix + secrets.token_hex(4))))
         # the mode of the user's other files; safetensors, like mkstemp, makes it readable only by
         # the owner
         mode = temporary.stat().st_mode
@@ -81,6 +82,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+            _unlock(lock)
     except OSError as error:
         raise cannot_write(f"{path.name} into {path.parent}", error) from error
 
@@ -89,8 +91,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
 def staged(folder: Path) -> Iterator[Path]:
     """A folder beside the target, from which files are renamed; locked while it is written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _clear(folder)
-    stage, lock = _create_stage(folder)
+    prefix = f".{folder.name[:MAX_PREFIX]}.saving-"
+    _clear(folder.parent, prefix, "*")
+    stage, lock = _locked(lambda: Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent)))
     try:
         yield stage
     finally:
@@ -123,27 +126,31 @@ def _exchanged(first: Path, second: Path) -> bool:
     return bool(result == 0)
 
 
-def _prefix(folder: Path) -> str:
-    return f".{folder.name[:MAX_PREFIX]}.saving-"
+def _touched(path: Path) -> Path:
+    path.touch(exist_ok=False)
+    return path
 
 
-def _create_stage(folder: Path) -> tuple[Path, int | None]:
-    """A new folder and its lock; again if another save removed it before it was locked."""
+def _locked(create: Callable[[], Path]) -> tuple[Path, int | None]:
+    """A new file or folder and its lock; again if another save removed it before it was locked."""
     while True:
-        stage = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent))
+        new = create()
         with suppress(BlockingIOError):
-            lock = _lock(stage)
-            if stage.exists():
-                return stage, lock
+            lock = _lock(new)
+            if new.exists():
+                return new, lock
             _unlock(lock)
 
 
-def _clear(folder: Path) -> None:
-    """Remove what killed saves of this folder left; running ones hold their locks."""
-    for leftover in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
+def _clear(parent: Path, prefix: str, ending: str) -> None:
+    """Remove what killed saves left; running ones hold their locks."""
+    for leftover in parent.glob(f"{glob.escape(prefix)}{ending}"):
         with suppress(BlockingIOError):
             if (lock := _lock(leftover)) is not None:
-                shutil.rmtree(leftover, ignore_errors=True)
+                if leftover.is_dir():
+                    shutil.rmtree(leftover, ignore_errors=True)
+                else:
+                    leftover.unlink(missing_ok=True)
                 _unlock(lock)
 
 
