@@ -19,6 +19,7 @@ from paifuser_lab._files import asset
 from paifuser_lab.jobs.queries import QUERIES
 from paifuser_lab.records.quality import Quality
 from paifuser_lab.variant.recipe import Recipe
+from paifuser_lab.widgets import tabs
 from paifuser_lab.widgets.section import sections
 from tests.support.bench import TIMEOUT_S, opened
 
@@ -65,9 +66,13 @@ def bench(shared):
     return shared
 
 
+def python_of_tabs():
+    return "".join(path.read_text() for path in Path(tabs.__file__).parent.glob("*.py"))
+
+
 def page_requests():
     """The page's requests: those written as `do:`, the actions of the footer, and the questions,
-    some of which come from their sections.
+    some of which come from their sections; and those of buttons that Python describes.
     """
     text = modules()
     written = re.findall(r'\bdo: (?:[\w.]+ \? )?"(\w+)"(?: : "(\w+)")?', text)
@@ -76,8 +81,10 @@ def page_requests():
         for section in sections()
         if section.chart and section.chart.question
     }
+    described = re.findall(r'ask ?= ?{"do": "(\w+)"', python_of_tabs())
     return (
         {name for names in written for name in names if name}
+        | set(described)
         | asked
         | set(re.findall(r'^\s*(?:ask|request): "(\w+)"', text, re.M))
     )
@@ -100,7 +107,7 @@ def test_python_sends_every_field_of_the_state_that_the_page_reads(bench):
 
 def test_the_page_reads_every_field_of_the_state_that_python_sends(bench):
     text = modules()
-    unread = {name for name in bench.state if not re.search(rf"\.{name}\b|\b{name} [,}}]", text)}
+    unread = {name for name in bench.state if not re.search(rf"\.{name}\b|\b{name} ?[,}}]", text)}
     assert unread == set()
 
 
