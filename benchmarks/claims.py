@@ -27,7 +27,7 @@ from .train import EAGER, TrainBench
 MEASURED = Path(__file__).parent.parent / "docs" / "measured"
 
 
-class Found(NamedTuple):
+class Finding(NamedTuple):
     """What a record has of a claim: the work, the figures, and whether they reach the claim's."""
 
     work: str
@@ -40,7 +40,7 @@ class Claim(NamedTuple):
 
     says: str
     reached_by: str
-    records: dict[str, Callable[[Any], Found | None]]
+    records: dict[str, Callable[[Any], Finding | None]]
     needs: str = ""  # what the headline is about and this project has not
 
 
@@ -91,16 +91,16 @@ def claims_of(folder: Path = MEASURED) -> Claims:
 
 def _row(claim: Claim, name: str, records: Records, *, is_first: bool) -> ClaimRow:
     record = records.get(name)
-    found = claim.records[name](record) if record else None
+    finding = claim.records[name](record) if record else None
     says = (claim.says, claim.reached_by) if is_first else ("", "")
-    shown = found or Found("–", "not measured yet", "–")
+    shown = finding or Finding("–", "not measured yet", "–")
     return ClaimRow(
         claim=says[0],
         reached_by=says[1],
         work=shown.work,
         figures=shown.figures,
         verdict=claim.needs or shown.verdict,
-        on=_measured_on(name, records) if found else "–",
+        on=_measured_on(name, records) if finding else "–",
         command=COMMANDS.get(name) or COMMANDS[name.partition("-")[0]],
     )
 
@@ -113,11 +113,11 @@ def _measured_on(name: str, records: Records) -> str:
     return ", ".join(filter(None, (known.processor, known.date, known.commit)))
 
 
-def _detector(record: DetectorBench) -> Found | None:
+def _detector(record: DetectorBench) -> Finding | None:
     if not record.ratios:
         return None
     plain, chosen = (fmean(row.score for row in record.of(way)) for way in (PLAIN, CHOSEN))
-    return Found(
+    return Finding(
         f"{NAME} trained from scratch under `enable()`, {record.threads} thread",
         f"{listed([times(ratio) for ratio in record.ratios])}, a seed each; mean mAP "
         f"{plain:.3f} → {chosen:.3f}",
@@ -125,19 +125,19 @@ def _detector(record: DetectorBench) -> Found | None:
     )
 
 
-def _detector_memory(record: TrainBench) -> Found | None:
+def _detector_memory(record: TrainBench) -> Finding | None:
     peaks = record.peaks(NAME)
     before, after = peaks.get(EAGER), peaks.get(CHOSEN)
     if not before or not after:
         return None
-    return Found(
+    return Finding(
         f"{NAME}, a step under `enable()`, bytes of torch's allocator",
         f"{_change(after / before)} ({before / 1e6:.1f} → {after / 1e6:.1f} MB), counted once",
         _verdict([_saved(after / before) >= 0.41]),
     )
 
 
-def _compressed(record: CompressBench) -> Found | None:
+def _compressed(record: CompressBench) -> Finding | None:
     goals = [goal for goal in record.goals if goal <= 0.18]
     if not goals:
         return None
@@ -145,7 +145,7 @@ def _compressed(record: CompressBench) -> Found | None:
     lost = points_lost(pairs)
     left = fmean((after.parameters or 0) / (before.parameters or 1) for before, after in pairs)
     metric = record.runs[0].measured.metric_name or "metric"
-    return Found(
+    return Finding(
         f"{record.model} pruned in rounds and distilled, which trains it more than its original",
         f"{_change(left)} parameters at {_signed(-fmean(lost))} points of {metric} "
         f"({_signed(-max(lost))} to {_signed(-min(lost))} over {len(lost)} seeds)",
@@ -153,24 +153,24 @@ def _compressed(record: CompressBench) -> Found | None:
     )
 
 
-def _swin_fused(record: FuseBench) -> Found | None:
+def _swin_fused(record: FuseBench) -> Finding | None:
     for comparison in record.comparisons:
         rows = [row for row in comparison.rows if "fuse" in row.steps and row.speedup]
         if comparison.workload == "swin-t" and rows:
             best = max(rows, key=lambda row: row.speedup or 0)
             before = comparison[comparison.baseline]
-            return Found(
+            return Finding(
                 f"swin-t in fp32 on a CPU, {best.name}",
                 f"{_milliseconds(before.latency_ms, best.latency_ms)}, {_speedup(best)}",
             )
     return None
 
 
-def _swin_int8(record: PrecisionBench) -> Found | None:
+def _swin_int8(record: PrecisionBench) -> Finding | None:
     for model in record.models:
         before, after = model.fastest(FP32[0]), model.fastest(OURS)
         if model.workload == "swin-t" and before and after:
-            return Found(
+            return Finding(
                 f"swin-t on a CPU, {OURS}",
                 f"{_milliseconds(before.ms, after.ms)}, {times(before.ms / after.ms)}, "
                 f"output error {power(after.error)}; no interval recorded",
@@ -178,23 +178,23 @@ def _swin_int8(record: PrecisionBench) -> Found | None:
     return None
 
 
-def _attention(record: Experiment) -> Found | None:
+def _attention(record: Experiment) -> Finding | None:
     costs = [cost for cost in record.attention if cost.values and cost.keeps[-1] <= 0.1]
     faster = [cost.speedup(len(cost.keeps) - 1) or 0 for cost in costs]
     drops = [(cost.dense_value or 0) - cost.values[-1] for cost in costs]
-    return Found(
+    return Finding(
         f"{listed([cost.workload for cost in costs])} with 10 % of the keys",
         f"{listed(record.fewest_keys)}; no interval recorded",
         _verdict(drop <= 0.01 and speed > 1 for drop, speed in zip(drops, faster, strict=True)),
     )
 
 
-def _queue(record: StreamBench) -> Found | None:
+def _queue(record: StreamBench) -> Finding | None:
     rows = {row.case: row for row in record.rows if row.engine == "ray"}
     if not {"queue", "no queue"} <= rows.keys():
         return None
     one, many = rows["queue"], rows["no queue"]
-    return Found(
+    return Finding(
         f"a stream on Ray over 1 and {many.workers} simulated workers of one machine, each frame "
         f"{number(record.service_ms)} ms of sleep",
         f"p50 {_milliseconds(one.p50_ms, many.p50_ms)} (p95 {number(many.p95_ms)}), "
@@ -203,7 +203,7 @@ def _queue(record: StreamBench) -> Found | None:
     )
 
 
-def _training(record: TrainBench) -> Found | None:
+def _training(record: TrainBench) -> Finding | None:
     rows = sorted((row for row in record.rows if row.way == CHOSEN), key=lambda row: row.ratio)
     if not rows:
         return None
@@ -212,7 +212,7 @@ def _training(record: TrainBench) -> Found | None:
         f"{_change(1 / row.interval[1])}) for {row.model}"
         for row in (rows[0], rows[-1])
     ]
-    return Found(
+    return Finding(
         f"a step of {len(rows)} models under `enable()`, {record.threads} thread",
         " … ".join(ends),
         "; ".join(
@@ -222,22 +222,22 @@ def _training(record: TrainBench) -> Found | None:
     )
 
 
-def _autocast(record: TrainBench) -> Found | None:
+def _autocast(record: TrainBench) -> Finding | None:
     rows = [row for row in record.rows if row.way == TORCH_AUTOCAST]
     if not rows:
         return None
-    return Found(
+    return Finding(
         f"a step of {len(rows)} models under autocast in bf16, {record.threads} thread",
         ", ".join(f"{row.model} {ratio(row.ratio, row.interval)}" for row in rows),
         _verdict(row.interval[0] >= 1.4 for row in rows),
     )
 
 
-def _formats(record: FormatsBench) -> Found | None:
+def _formats(record: FormatsBench) -> Finding | None:
     rows = [row for row in record.rows if AUTOCAST in row.ratios]
     if not rows:
         return None
-    return Found(
+    return Finding(
         f"{AUTOCAST} in {len(rows)} models, trained for the time that fp32 takes",
         ", ".join(
             f"{row.model} {ratio(row.ratios[AUTOCAST], row.intervals[AUTOCAST])}" for row in rows
@@ -247,20 +247,20 @@ def _formats(record: FormatsBench) -> Found | None:
     )
 
 
-def _storage(record: Experiment) -> Found | None:
+def _storage(record: Experiment) -> Finding | None:
     pairs = _int8_pairs(record)
     sizes = [(after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs]
-    return Found(
+    return Finding(
         f"weights of {_models(record)} in int8",
         listed([_change(size, 1) for size in sizes]),
         _verdict(_saved(size) >= 0.75 for size in sizes),
     )
 
 
-def _int8(record: Experiment) -> Found | None:
+def _int8(record: Experiment) -> Finding | None:
     pairs = _int8_pairs(record)
     drops = [(before.metric or 0) - (after.metric or 0) for before, after in pairs]
-    return Found(
+    return Finding(
         f"{_models(record)} in int8, batch 1, eager",
         ", ".join(
             f"{_speedup(after)} at {_signed(-100 * drop)} points of accuracy"
@@ -273,13 +273,13 @@ def _int8(record: Experiment) -> Found | None:
     )
 
 
-def _int8_speeds(record: PrecisionBench) -> Found | None:
+def _int8_speeds(record: PrecisionBench) -> Finding | None:
     speeds = {
         model.workload: before.ms / after.ms
         for model in record.models
         if (before := model.fastest(FP32[0])) and (after := model.fastest(LIVE))
     }
-    return Found(
+    return Finding(
         f"{len(speeds)} models with random weights in int8, batch 1, eager",
         ", ".join(f"{name} {times(speed)}" for name, speed in speeds.items())
         + "; no interval recorded",

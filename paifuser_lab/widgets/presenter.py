@@ -18,7 +18,7 @@ from ..workload import Workload
 from .details import current, layer_details, offers
 from .panel import Panel
 from .section import Section, packed, sections
-from .tabs.importance import cut_told
+from .tabs.importance import packed_cut
 from .tabs.layers import times_before
 
 
@@ -107,8 +107,8 @@ class Presenter:
             *(state.importance, state.recipe, state.cut_cost, state.comparison, state.profile),
             *(state.baseline, state.status, live),
         )
-        told: dict[str, Any] = self.once("cut", lambda: cut_told(state, live, self), *sources)
-        return told
+        cut: dict[str, Any] = self.once("cut", lambda: packed_cut(state, live, self), *sources)
+        return cut
 
     def once(self, name: str, make: Callable[[], Any], *sources: Any) -> Any:
         """The cached result of `make`, computed again only when one of its sources is another

@@ -46,7 +46,7 @@ class ImportancePanel(Panel):
     over all layers; both can be set.
 
     `panel.recipe` removes the other channels. `panel.live` is the threshold while it is dragged,
-    ten times a second at most, and `panel.cut` what the page is told of it.
+    ten times a second at most, and `panel.cut` what the page shows of it.
     """
 
     threshold = traitlets.Float(
@@ -116,9 +116,9 @@ class ImportancePanel(Panel):
         self.kept = self.found.kept(change["new"])
 
     @traitlets.observe("kept", "live")
-    def _tell(self, change: Any) -> None:
+    def _pack_cut(self, change: Any) -> None:
         kept = dict(self.kept) | (dragged(self.found, self.live) if self.live else {})
-        self.cut = kept_told(self.found, kept, self.thresholds)
+        self.cut = packed_kept(self.found, kept, self.thresholds)
 
     def _on_requests(self, change: Any) -> None:
         """Handle the page's requests in order, each once."""
@@ -160,7 +160,7 @@ def dragged(importance: Importance, threshold: Mapping[str, Any]) -> dict[str, i
     return importance.kept(threshold["threshold"])
 
 
-def kept_told(importance: Importance, kept: Mapping[str, int], all_: Handle) -> dict[str, Any]:
+def packed_kept(importance: Importance, kept: Mapping[str, int], all_: Handle) -> dict[str, Any]:
     """How many channels of each layer are kept, as a picture and in words, and where the threshold
     over all layers stands.
     """
@@ -203,7 +203,7 @@ def is_predicted(recipe: Recipe) -> bool:
     )
 
 
-def cut_told(state: State, threshold: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def packed_cut(state: State, threshold: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """What is kept, and what that saves: by the recipe, or by a threshold that is being dragged."""
     found, recipe = state.importance, state.recipe
     if found is None:
@@ -211,12 +211,12 @@ def cut_told(state: State, threshold: Mapping[str, Any], context: Context) -> di
     if threshold:
         recipe = with_pruning(recipe, _ratios(found, threshold), found.method)
     all_ = context.once("thresholds", lambda: over_all(found), found)
-    told = kept_told(found, _kept(found, pruned(recipe)), all_)
+    packed = packed_kept(found, _kept(found, pruned(recipe)), all_)
     if state.cut_cost is None:
-        return told
+        return packed
     rows = forecast(state, recipe) if is_predicted(recipe) else []
     waiting = "being measured …" if pruned(recipe) and state.status != "idle" else ""
-    return told | {
+    return packed | {
         "rows": rows,
         "line": _line(rows),
         "note": _note(recipe),
