@@ -23,7 +23,7 @@ def picture(
     """
     stacks = {"measured": measured or {}, "predicted": fit.predicted.held.by_category}
     stacks = {name: {key: n for key, n in held.items() if n} for name, held in stacks.items()}
-    stacks = {name: held for name, held in stacks.items() if held or name == "predicted"}
+    stacks = {name: held for name, held in stacks.items() if held}
     peaks = [*(sum(held.values()) for held in stacks.values())]
     peaks += [remedy.peak_bytes for remedy in fit.remedies]
     names = [*stacks, *(row.change for row in fit.remedies)]

@@ -329,6 +329,8 @@ def test_what_is_dragged_is_predicted_as_it_would_be_cut(bench):
     whole, predicted = state.cut_cost.predict(state.cut_cost.full), state.cut_cost.predict(widths)
     text = f"−{100 * (1 - predicted.parameters / whole.parameters):.1f}%"
     assert cut["rows"][0]["predicted"] == text and cut["line"].startswith(f"parameters {text} · ")
+    share = predicted.latency_ms / whole.latency_ms
+    assert share < 1 and cut["rows"][2]["predicted"].endswith(f"(−{100 * (1 - share):.1f}%)")
     assert cut["kept"]["conv"] == 4 and cut["widths"] == list(widths)
     assert cut["waiting"] and len(bench.recipe) == 0
     bench.live = {}
@@ -339,6 +341,9 @@ def test_what_is_dragged_is_predicted_as_it_would_be_cut(bench):
     parameters, flops, latency = bench.cut["rows"][:3]
     assert parameters["achieved"] == text and parameters["error"] == "0%" == flops["error"]
     assert latency["achieved"].endswith("%)") and " ms (" in latency["predicted"]
+    bench.live = {"layer": "conv", "threshold": 1.0, "kept": 2}
+    assert not bench.cut["rows"][0]["achieved"], "what was measured is another cut"
+    bench.live = {}
 
 
 @pytest.mark.parametrize("method", ["fisher", "magnitude", "taylor", "batch-norm"])

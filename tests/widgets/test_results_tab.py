@@ -70,6 +70,11 @@ def test_a_row_is_packed_with_pythons_verdict():
     effect = second["Faster than A"]
     assert effect == {"text": "1.98 × faster · likely 1.79–2.24", "tone": "good"}
     assert (first["Top-1"], second["Top-1"]) == ("80 %", {"text": "90 % +10", "tone": "good"})
+    worse = results.model_copy(update={"smaller_is_better": True})
+    assert packed_results(worse, (2, 1))["pair"]["table"]["rows"][1]["Top-1"]["tone"] == "bad"
+    here = packed_results(results.model_copy(update={"current": 1}))["rows"]
+    actions = [row["action"] for row in here]
+    assert actions[1] == "here now" and actions[2]["ask"] == {"do": "go_back", "number": 2}
     assert packed_results(None) is None
 
 
