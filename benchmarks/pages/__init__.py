@@ -3,7 +3,8 @@
 A page marks the place of a block of measured text with `<!-- measured:NAME -->` and
 `<!-- /measured -->`; the text between them is generated from the records alone. The Markdown files
 beside this one have a template between the same markers, whose holes are a record's fields. A block
-without a record names the command that measures it.
+without a record names the command that measures it. A table of more than a dozen rows is shown by a
+page of its own, docs/measured/NAME.md, and linked from the others.
 
 sources   the records that each block shows
 changed   whether what a record measured has changed since
@@ -37,6 +38,7 @@ from .sources import records_of, shown_of
 from .summary import speedups
 
 WIDTH = 120
+MOST_ROWS = 12  # of a table between paragraphs
 CODE = re.compile(r"`[^`]*`")
 BLOCK = re.compile(
     r"<!-- measured:(?P<name>[\w-]+) -->\n(?P<text>.*?)<!-- /measured -->", re.DOTALL
@@ -73,7 +75,8 @@ def rewrite(root: Path, *, check: bool = False) -> dict[Path, list[str]]:
     stale = {}
     for page in pages_of(root):
         written = page.read_text(encoding="utf-8")
-        rendered = render(written, root / "docs" / "measured", None if check else root)
+        folder = root / "docs" / "measured"
+        rendered = render(written, folder, None if check else root, whole=page.parent == folder)
         if names := differing(written, rendered):
             stale[page] = names
             if not check:
@@ -98,10 +101,11 @@ def differing(written: str, rendered: str) -> list[str]:
     return [name for name, body in blocks_of(rendered).items() if current.get(name) != body]
 
 
-def render(written: str, folder: Path, root: Path | None = None) -> str:
+def render(written: str, folder: Path, root: Path | None = None, *, whole: bool = True) -> str:
     """The text with every block written from the records in a folder.
 
     With the checkout's `root` a block says what has changed since; without, it keeps its sentence.
+    Without `whole` long tables are links to the page that shows them.
     """
     records = Records(folder)
 
@@ -112,7 +116,7 @@ def render(written: str, folder: Path, root: Path | None = None) -> str:
                 f"A page has a block '{name}' that is not defined; there are "
                 f"{', '.join(TEMPLATES)}."
             )
-        body = block(name, records)
+        body = block(name, records) if whole else _without_long_tables(name, records)
         below = "" if name == "missing" else _below(name, records, match["text"], root)
         return f"<!-- measured:{name} -->\n{body}\n{below}<!-- /measured -->"
 
@@ -129,6 +133,19 @@ def block(name: str, records: Records) -> str:
     body = "\n\n".join(_filled(chunk.strip()) for chunk in chunks if chunk.strip())
     command = COMMANDS.get(records_of(name)[0])
     return body or f"Not measured yet: `{command}` measures it."
+
+
+def _without_long_tables(name: str, records: Records) -> str:
+    """The text of a block with a link in place of its long tables."""
+    chunks = block(name, records).split("\n\n")
+    kept = [chunk for chunk in chunks if not is_long(chunk)]
+    link = [f"All rows: [measured/{name}](measured/{name}.md)."] if kept != chunks else []
+    return "\n\n".join([*kept, *link])
+
+
+def is_long(chunk: str) -> bool:
+    """Whether a paragraph is a table that has a page of its own."""
+    return chunk.startswith("|") and chunk.count("\n") - 1 > MOST_ROWS
 
 
 def _filled(chunk: str) -> str:

@@ -21,7 +21,7 @@ from benchmarks.fuse import FuseBench
 from benchmarks.hessian_peer import HessianBench, TracedModel
 from benchmarks.measured import COMMANDS, ROOMS, SOURCES
 from benchmarks.memory_peak import MemoryPeakBench, PeakRow
-from benchmarks.pages import TEMPLATES, blocks_of, differing, pages_of, render, rewrite
+from benchmarks.pages import TEMPLATES, blocks_of, differing, is_long, pages_of, render, rewrite
 from benchmarks.pages.sources import records_of
 from benchmarks.precision import PrecisionBench, PrecisionModel, PrecisionRow
 from benchmarks.profile import FlopsBench, FlopsRow
@@ -49,8 +49,13 @@ from paifuser_lab.records import (
 
 ROOT = Path(__file__).parent.parent.parent
 MEASURED = ROOT / "docs" / "measured"
-PAGES = {page.name: page.read_text(encoding="utf-8") for page in pages_of(ROOT)}
-ALL = "\n".join(PAGES.values())
+PAGES = {
+    page.relative_to(ROOT).as_posix().removeprefix("docs/"): page.read_text(encoding="utf-8")
+    for page in pages_of(ROOT)
+}
+OF_TABLES = {name for name in PAGES if name.startswith("measured/")}
+# a block of a page of tables after the same block without them
+ALL = "\n".join(PAGES[name] for name in sorted(PAGES, key=lambda name: name in OF_TABLES))
 
 
 def block(name: str, folder: Path) -> str:
@@ -88,12 +93,28 @@ def comparison(**metrics: float) -> Comparison:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_shows_the_figures_of_the_records(page):
-    assert differing(PAGES[page], render(PAGES[page], MEASURED)) == []
+    rendered = render(PAGES[page], MEASURED, whole=page in OF_TABLES)
+    assert differing(PAGES[page], rendered) == []
 
 
-def test_every_block_appears_in_one_page():
-    names = [name for text in PAGES.values() for name in blocks_of(text)]
+def test_every_block_appears_in_one_page_and_its_long_tables_in_one_of_their_own():
+    names = [name for page in PAGES.keys() - OF_TABLES for name in blocks_of(PAGES[page])]
     assert sorted(names) == sorted(TEMPLATES)
+    long = {name for name, text in blocks_of(ALL).items() if any(map(is_long, text.split("\n\n")))}
+    assert {f"measured/{name}.md" for name in long} == OF_TABLES
+    guides = "\n".join(PAGES[page] for page in PAGES.keys() - OF_TABLES)
+    assert all(f"]({page})" in guides for page in OF_TABLES)
+
+
+def test_a_long_table_is_a_link_except_on_its_own_page(tmp_path):
+    shutil.copytree(MEASURED, tmp_path / "docs" / "measured")
+    for name in ("docs/memory.md", "docs/measured/memory.md"):
+        (tmp_path / name).write_text("<!-- measured:memory -->\n<!-- /measured -->\n")
+    (tmp_path / "README.md").write_text("")
+    rewrite(tmp_path)
+    guide, own = (tmp_path / "docs" / "memory.md"), (MEASURED / "memory.md").read_text()
+    assert "\n|" not in guide.read_text() and "(measured/memory.md)" in guide.read_text()
+    assert own.count("\n| ") == 34 and guide.read_text().count("\n") < 12
 
 
 def test_every_record_is_shown_by_a_page():
@@ -352,6 +373,7 @@ def test_the_command_finds_a_figure_that_differs_from_the_record_and_corrects_it
     shutil.copytree(MEASURED, tmp_path / "docs" / "measured")
     for name, text in PAGES.items():
         folder = tmp_path if name == "README.md" else tmp_path / "docs"
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     page = tmp_path / "docs" / "workbench.md"
     measured = json.loads((MEASURED / "widgets.json").read_text())["data"]
