@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from .planner import plan
     from .planner.searching import search
     from .profiler import profile
+    from .profiler.compared import explain
     from .pruning.targets import staircase
     from .saliency import importance, sensitivity
     from .training.find_rate import find_rate
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from .views import figure
     from .widgets import TrainingMonitor, Workbench, show
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Comparison",
@@ -109,6 +110,7 @@ __all__ = [
     "enable_memory_reuse",
     "enable_model_quantization",
     "enable_operator_fusion",
+    "explain",
     "export",
     "exporters",
     "figure",
@@ -139,6 +141,7 @@ _LAZY = {
     "attention_cost": "attention",
     "compare_generation": "variant.generation",
     "deploy": "deployment",
+    "explain": "profiler.compared",
     "export": "converter",
     "exporters": "converter",
     "figure": "views",

@@ -73,9 +73,7 @@ SMALL = {
     "narrow=narrow)": "narrow=narrow, rounds=2)",
     'backend": "onnxruntime"}))': 'backend": "onnxruntime"}, rounds=2))',
     "lab.profile(variant)": "lab.profile(variant, runs=3, seconds=0.5)",
-    "print(profiler.side_by_side(work, variant))": (
-        "print(profiler.side_by_side(work, variant, runs=3, seconds=0.5))"
-    ),
+    "lab.explain(work, variant)": "lab.explain(work, variant, runs=3, seconds=0.5)",
     'lab.load("yolo-streets")': 'few_data(lab.load("yolo-streets"))',
     'lab.load("resnet18-digits-tiny")  # with train': (
         'few_data(lab.load("resnet18-digits-tiny"))  # with train'

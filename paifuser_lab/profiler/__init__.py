@@ -2,7 +2,7 @@
 
     profile = profiler.profile(work)               # also lab.profile: a row a layer, as a tree
     profiler.explain(profile, "layer1.0.conv1")    # reasons, each with the step that would help
-    profiler.side_by_side(work, variant)           # both, timed in turn, matched by layer
+    profiler.side_by_side(work, variant)           # also lab.explain: both in turn, by layer
     profiler.batch_size(work, "2 GB")              # the smallest batch near the best throughput
     profiler.memory_timeline(work)                 # the memory of one call over time, by layer
     profiler.trace(work, "run.json.gz")            # a trace with layer names, and its summary
@@ -23,6 +23,7 @@ advice         steps that would help; explain a layer, a container or a model
 reasons        the reasons for a layer's time, one function each
 expected       what a step is expected to leave of a model's latency
 compared       two profiles: side by side, and how a layer changed
+output_errors  how far each layer's output is from the one before
 batches        latency, throughput and memory by batch size
 batch_plan     which batches to measure, and which to choose
 checks         the performance checklist
@@ -35,7 +36,7 @@ from .advice import explain
 from .allocations import memory_timeline
 from .batches import batch_size
 from .checks import checklist
-from .compared import side_by_side
+from .compared import explain as side_by_side
 from .layers import profile, profile_in_turn
 from .traces import read_trace, trace
 

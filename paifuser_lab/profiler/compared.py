@@ -4,12 +4,15 @@ Layers are matched by path, also after folding and pruning.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..errors import MeasureError
 from ..measure import Samples, ratio_of_rounds
 from ..records import ENGINE_ROW, LayerPair, LayerProfile, Profile, Reason, SideBySide
 from ..records.hardware import rate_field
-from ..workload import Derived, Workload
+from ..workload import Derived, Workload, workload_of
 from .layers import RUNS, SECONDS, profile_in_turn
+from .output_errors import added_errors, output_errors
 
 NOISE = 0.05  # smaller changes, or ones within the spread of either, count as none
 COPIES = ("_to_copy", "clone", "copy_", "contiguous")
@@ -110,7 +113,7 @@ def _copies_ms(row: LayerProfile) -> float:
     return sum(op.ms for op in row.operators if op.name in COPIES)
 
 
-def side_by_side(
+def explain(
     before: Subject,
     after: Subject,
     *,
@@ -118,11 +121,13 @@ def side_by_side(
     runs: int = RUNS,
     seconds: float = SECONDS,
 ) -> SideBySide:
-    """Put a baseline and a variant side by side.
+    """Why one of two is faster, and where it loses accuracy: their layers side by side, with what
+    each runs as, what changed, and how far its output is from the one before.
 
     Workloads and variants are profiled now, their runs in turn, and the speed-up is the ratio
-    within rounds. Of two profiles only the rows are compared. `predicted` is the reason whose step
-    was applied: its estimate is shown beside the result.
+    within rounds. In ONNX Runtime and OpenVINO a layer has the kernel of the node that it leads. Of
+    two profiles only the rows are compared. `predicted` is the reason whose step was applied: its
+    estimate is shown beside the result.
     """
     if isinstance(before, Profile) and isinstance(after, Profile):
         return _pair(before, after, predicted)
@@ -135,20 +140,29 @@ def side_by_side(
     ratio, interval = ratio_of_rounds(
         Samples(rounds_ms=list(first.rounds_ms)), Samples(rounds_ms=list(second.rounds_ms))
     )
-    return _pair(first, second, predicted).model_copy(
+    errors = output_errors(workload_of(before), workload_of(after))
+    return _pair(first, second, predicted, errors).model_copy(
         update={"speedup": ratio, "speedup_interval": interval}
     )
 
 
-def _pair(before: Profile, after: Profile, predicted: Reason | None) -> SideBySide:
+def _pair(
+    before: Profile, after: Profile, predicted: Reason | None, errors: Mapping[str, float] = {}
+) -> SideBySide:
     names = dict.fromkeys([*(row.layer for row in before), *(row.layer for row in after)])
+    added = added_errors(errors, before)
     return SideBySide(
         before=before.workload,
         after=after.workload,
         before_ms=before.latency_ms,
         after_ms=after.latency_ms,
         predicted=predicted,
-        rows=tuple(_row(name, before, after) for name in names),
+        rows=tuple(
+            _row(name, before, after).model_copy(
+                update={"output_error": errors.get(name), "error_added": added.get(name)}
+            )
+            for name in names
+        ),
     )
 
 
@@ -160,8 +174,16 @@ def _row(name: str, before: Profile, after: Profile) -> LayerPair:
         kind_after=new.kind if new else None,
         before_ms=old.self_ms if old else None,
         after_ms=new.self_ms if new else None,
+        ran_as=_runs_as(old),
+        runs_as=_runs_as(new),
         note=_note(old, new, after),
     )
+
+
+def _runs_as(row: LayerProfile | None) -> str:
+    """The costliest kernel of a layer, in torch its costliest operator."""
+    parts = [(part.ms, part.name) for part in (row.kernels or row.operators)] if row else []
+    return max(parts)[1] if parts else ""
 
 
 def _note(old: LayerProfile | None, new: LayerProfile | None, after: Profile) -> str:

@@ -201,6 +201,8 @@ class Checklist(TableRecord):
 
 
 MAX_ROWS = 15
+WORST = 3  # layers at which the output error grows most
+SMALL = 1e-4  # a growth below it is rounding
 
 
 class LayerPair(Record):
@@ -211,6 +213,10 @@ class LayerPair(Record):
     kind_after: str | None
     before_ms: float | None
     after_ms: float | None
+    ran_as: str = ""  # the costliest kernel or operator before
+    runs_as: str = ""  # and after
+    output_error: float | None = None  # relative, of its output; None where it computes another
+    error_added: float | None = None  # beyond that of its inputs
     note: str = ""
 
     @property
@@ -222,7 +228,7 @@ class LayerPair(Record):
 class SideBySide(TableRecord):
     """Two profiles, layer by layer; the speed-up is known if both were timed in turn."""
 
-    text_columns = ("layer", "note")
+    text_columns = ("layer", "ran as", "runs as", "note")
 
     before: str
     after: str
@@ -269,21 +275,36 @@ class SideBySide(TableRecord):
 
     def table(self) -> list[dict[str, str]]:
         """The layers that changed most, as text."""
-        return [
+        rows = [
             {
                 "layer": row.layer or self.before,
                 "before ms": or_dash(row.before_ms, "{:.3f}"),
                 "after ms": or_dash(row.after_ms, "{:.3f}"),
                 "change ms": _change(row.saved_ms),
+                "ran as": row.ran_as,
+                "runs as": row.runs_as,
+                "output error": or_dash(row.output_error, "{:.1e}"),
                 "note": row.note,
             }
             for row in self.largest[:MAX_ROWS]
         ]
+        return without_empty(rows) if rows else rows
 
     @property
     def captions(self) -> list[str]:
-        """The title, and the predicted and the achieved saving."""
-        return [line for line in (self.title, self.promise) if line]
+        """The title, the predicted and the achieved saving, and where the output error grows."""
+        return [line for line in (self.title, self.promise, self.lossy) if line]
+
+    @property
+    def lossy(self) -> str:
+        """The layers at which the output error grows most, as text; '' without an error."""
+        grown = sorted(self.rows, key=lambda row: -(row.error_added or 0.0))[:WORST]
+        names = [
+            f"'{row.layer}' (+{row.error_added:.1e})"
+            for row in grown
+            if row.error_added and row.error_added > SMALL
+        ]
+        return f"the output error grows most at {', '.join(names)}" if names else ""
 
 
 def _change(saved_ms: float) -> str:

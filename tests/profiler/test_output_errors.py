@@ -1,0 +1,104 @@
+"""How far each layer's output is from the original's, and where the error comes from."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab.profiler.output_errors import output_errors
+
+QUICK = {"runs": 1, "seconds": 0.1}
+
+
+class Residual(nn.Module):
+    """Two convolutions with norms and activations, a sum around the second, and a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.first_norm, self.first_relu = _block()
+        self.second, self.second_norm, self.second_relu = _block()
+        self.skip = nn.Identity()
+        self.head = nn.Linear(8 * 36, 5)
+
+    def forward(self, image):
+        image = self.first_relu(self.first_norm(self.first(image)))
+        inside = self.second_norm(self.second(image))
+        return self.head(self.second_relu(inside + self.skip(image)).flatten(1))
+
+
+def _block():
+    return nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()
+
+
+@pytest.fixture(scope="module")
+def work():
+    torch.manual_seed(0)
+    model = Residual()
+    model(torch.rand(32, 8, 6, 6))  # statistics that folding has to scale by
+    return lab.Workload(model.eval(), torch.rand(2, 8, 6, 6))
+
+
+def errors(work, *steps):
+    return output_errors(work, lab.apply(work, lab.Recipe(steps)).workload)
+
+
+def test_the_layer_that_was_rounded_is_named_and_those_before_it_are_equal(work):
+    variant = lab.apply(work, lab.Recipe([{"precision": {"layers": {"second": "int4-weights"}}}]))
+    pair = lab.explain(work, variant, **QUICK)
+    rows = {row.layer: row for row in pair.rows}
+    assert rows["first_relu"].output_error == 0 < rows["second"].output_error
+    assert rows["second"].error_added == rows["second"].output_error
+    assert rows["skip"].error_added is None, "it returns what it gets"
+    assert (
+        pair.lossy.startswith("the output error grows most at 'second' (+")
+        and "first" not in pair.lossy
+    )
+    assert pair.lossy in str(pair) and rows[""].output_error == pytest.approx(
+        rows["head"].output_error
+    )
+
+
+def test_the_error_of_a_layers_inputs_is_not_its_own(work):
+    variant = lab.apply(work, lab.Recipe([{"precision": {"layers": {"first": "int4-weights"}}}]))
+    rows = {row.layer: row for row in lab.explain(work, variant, **QUICK).rows}
+    assert rows["head"].output_error > 0.01
+    assert rows["head"].error_added < rows["head"].output_error / 2 < rows["first"].error_added
+
+
+@pytest.mark.parametrize("steps", [["fold"], ["fold", "fuse"]])
+def test_a_layer_that_computes_more_than_before_is_not_compared(work, steps):
+    found = errors(work, *steps)
+    assert found and max(found.values()) < 1e-5 and "first" not in found
+
+
+def test_an_int8_layer_that_clamps_as_its_activation_is_compared_behind_it(work):
+    found = errors(work, "fold", {"precision": {"default": "int8"}})
+    assert 0 < max(found.values()) < 0.1 and "first_relu" in found
+
+
+def test_layers_of_another_width_are_not_compared_and_those_of_an_engine_are_its_models(work):
+    narrow = errors(work, {"prune": {"layers": {"first": 0.5}}})
+    assert "first" not in narrow and "head" in narrow
+    engine = errors(work, {"backend": "onnxruntime"})
+    assert engine["second"] == 0 and set(engine) > {"", "head"}
+
+
+class Looping(nn.Module):
+    """Two layers that read each other's output."""
+
+    def __init__(self):
+        super().__init__()
+        self.there, self.back = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = self.back(self.there(x))
+        return x
+
+
+def test_layers_that_read_each_other_end():
+    work = lab.Workload(Looping().eval(), torch.rand(2, 4))
+    pair = lab.explain(work, lab.apply(work, lab.Recipe([{"precision": "bf16"}])), **QUICK)
+    assert {row.layer for row in pair.rows if row.error_added is not None} == {"there", "back"}
