@@ -37,6 +37,8 @@ from .style import Drawing, Plot, Theme, blank, visible, without_middle, wrapped
 PIXELS_PER_INCH = 85
 WIDEST_NAME = 36  # characters
 MOST_ITEMS = 6
+WIDEST_ITEM = 84  # characters beside names: a longer line leaves the panels no room
+LINE = 0.16  # inches of a line above the panels
 MOST_TOOLTIPS = 600  # of a mark, its largest rows
 STYLES: dict[Style, Any] = {"solid": "solid", "dashed": (0, (4, 3)), "dotted": (0, (1, 1.5))}
 BESIDE = {"left": (-7, "right"), "right": (7, "left"), "middle": (0, "center")}
@@ -52,7 +54,10 @@ def draw(picture: Picture, *, dark: bool = False) -> Drawing:
     if not rows:
         return _only_text(picture, dark)
     heights = [max(panel.height for panel in row) / PIXELS_PER_INCH for row in rows]
-    first = blank(picture.title, height=0.5 + sum(heights), dark=dark)
+    listed = wrapped(picture.sentence, 92) if picture.sentence else []
+    for what, about in picture.items[:MOST_ITEMS]:
+        listed += wrapped(f"{what}: {about}", WIDEST_ITEM, most=2)
+    first = blank(picture.title, height=0.5 + sum(heights) + LINE * len(listed), dark=dark)
     grid = first.drawing.add_gridspec(len(rows), 1, height_ratios=heights)
     for row, panels in enumerate(rows):
         is_alone = len(panels) == 1  # and then as wide as the others, with their margins
@@ -63,8 +68,6 @@ def draw(picture: Picture, *, dark: bool = False) -> Drawing:
                 draw_panel(first, panel)
             else:
                 draw_panel(first.drawing.add_plot(cells[column]), panel)
-    listed = wrapped(picture.sentence, 92) if picture.sentence else []
-    listed += [visible(f"{what}: {about}") for what, about in picture.items[:MOST_ITEMS]]
     if listed:
         look: dict[str, Any] = {"fontsize": 8, "linespacing": 1.4, "parse_math": False}
         first.set_title("\n".join(listed), loc="left", color=first.theme.ink, **look)

@@ -76,6 +76,21 @@ def test_a_comparison_s_bars_have_the_colour_of_their_verdict_and_notes_stand_be
     assert drawn.tables[0].rows == COMPARISON.table()
 
 
+@pytest.mark.filterwarnings("error")  # of a layout that found no room
+def test_long_notes_are_wrapped_and_leave_the_bars_their_room():
+    note = "folded 20 batch-norm layers into quantized layers · " * 8
+    rows = tuple(row.model_copy(update={"notes": (note,)}) for row in COMPARISON.rows)
+    drawing = lab.figure(COMPARISON.model_copy(update={"rows": rows}))
+    drawing.png()
+    renderer = drawing.canvas.get_renderer()
+    for text in drawing.findobj(Text):
+        box = text.get_window_extent(renderer)
+        assert not text.get_text() or 0 <= box.x0 < box.x1 <= drawing.bbox.width, text
+    names = {row.name for row in rows}
+    notes = next(text for text in drawing.findobj(Text) if "folded" in text.get_text())
+    assert notes.get_text().count(" …") == len(names) and "\n" in notes.get_text()
+
+
 def test_every_switch_has_its_state_its_speedup_and_its_reason():
     drawing, drawn = lab.figure(ACCELERATION), acceleration.picture(ACCELERATION)
     words = texts_of(drawing)
