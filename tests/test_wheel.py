@@ -1,4 +1,4 @@
-"""The wheel, installed elsewhere, works without the checkout."""
+"""The wheel, built from the source archive and installed elsewhere, works without the checkout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     python = [sys.executable, "-m"]
-    build = [*python, "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    build = [*python, "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     target = folder / "site"
