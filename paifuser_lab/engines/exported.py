@@ -1,11 +1,18 @@
-"""The base class of engines that run an exported ONNX file."""
+"""The base class of engines that run an exported ONNX file, and these files, which are kept in the
+user's cache: exporting takes seconds, also where a saved variant is loaded or a worker opens it.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import shutil
 import tempfile
 from abc import abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from .._files import PACKAGE, cache_folder, replace_folder, staged
 from ..converter import export_onnx
 from ..errors import StepError
 from ..measure import output_error
@@ -25,7 +33,8 @@ from .nodes import NodeRecorder
 Arrays = list[Tensor]
 Session = Callable[[Arrays], Arrays]
 MAX_SESSIONS = 4
-MAX_FILES = 2
+MODEL, FACTS = "model.onnx", "facts.json"
+MOST_BYTES = 2 << 30  # of all kept files; those not used for longest are deleted first
 # relative error far above rounding, in 16 bits too, and far below the output of another branch
 MAX_ERROR = 0.05
 
@@ -182,31 +191,79 @@ def _outputs_agree(session: Session, module: nn.Module, inputs: Inputs) -> bool:
         return False
 
 
-_files: OrderedDict[Any, tuple[tempfile.TemporaryDirectory[str], list[str]]] = OrderedDict()
-
-
 def _exported(module: nn.Module, inputs: Inputs, *, open_batch: bool) -> tuple[Path, list[str]]:
-    """The model as an ONNX file; the last few are kept, since several engines and thread counts use
-    the same one.
-    """
+    """The model as an ONNX file; several engines, thread counts and processes use the same one."""
     with running(module):
         output_hash = answer_hash(inputs.clone()(module))
-    key = (weights_hash(module), output_hash, _signature(inputs), open_batch)
-    if key not in _files:
-        folder = tempfile.TemporaryDirectory(prefix="paifuser-onnx-")
-        try:
-            with running(module):
-                names = export_onnx(
-                    module, inputs.clone(), Path(folder.name) / "model.onnx", open_batch=open_batch
-                )
-        except StepError:
-            folder.cleanup()
-            raise
-        _files[key] = folder, names
-        while len(_files) > MAX_FILES:
-            _files.popitem(last=False)[1][0].cleanup()
-    folder, names = _files[key]
-    return Path(folder.name) / "model.onnx", names
+
+    def export(path: Path) -> list[str]:
+        with running(module):
+            return export_onnx(module, inputs.clone(), path, open_batch=open_batch)
+
+    return kept_file((weights_hash(module), output_hash, _signature(inputs), open_batch), export)
+
+
+def kept_file(key: object, export: Callable[[Path], list[str]]) -> tuple[Path, list[str]]:
+    """The file of a key and the names of its inputs, exported where it is not kept yet."""
+    name = hashlib.sha256(repr((key, _exporter())).encode()).hexdigest()[:32]
+    try:
+        root = cache_folder("engines")
+        root.chmod(0o700)  # models are private to their owner
+        return _kept_in(root / name, export)
+    except OSError:
+        return _kept_in(Path(_temporary().name) / name, export)
+
+
+@cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    """In place of a cache that cannot be written; deleted when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="paifuser-onnx-")
+
+
+def _kept_in(folder: Path, export: Callable[[Path], list[str]]) -> tuple[Path, list[str]]:
+    names = _names(folder)
+    if names is None:
+        with staged(folder) as stage:
+            names = export(stage / MODEL)
+            sizes = {file.name: file.stat().st_size for file in stage.iterdir()}
+            (stage / FACTS).write_text(json.dumps({"names": names, "sizes": sizes}))
+            replace_folder(stage, folder)
+        _tidy(folder)
+    os.utime(folder)
+    return folder / MODEL, names
+
+
+def _names(folder: Path) -> list[str] | None:
+    """The names that were stored with a file; None where one is missing or damaged."""
+    try:
+        facts = json.loads((folder / FACTS).read_text())
+        is_whole = all(
+            (folder / name).stat().st_size == size for name, size in facts["sizes"].items()
+        )
+        return list(facts["names"]) if is_whole else None
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+@cache
+def _exporter() -> str:
+    """What the same model's file depends on: this package's code and what exports with it."""
+    code = hashlib.sha256()
+    for file in sorted(PACKAGE.rglob("*.py")):
+        stat = file.stat()
+        code.update(f"{file} {stat.st_mtime_ns} {stat.st_size}".encode())
+    packages = [version(name) for name in ("torch", "onnx", "onnxscript")]
+    return " ".join([code.hexdigest(), *packages])
+
+
+def _tidy(newest: Path) -> None:
+    """Delete the files that were not used for longest; never the newest."""
+    folders = [folder for folder in newest.parent.iterdir() if (folder / FACTS).is_file()]
+    total = 0
+    for folder in sorted(folders, key=lambda folder: -folder.stat().st_mtime):
+        total += sum(file.stat().st_size for file in folder.iterdir())
+        if total > MOST_BYTES and folder != newest:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _in_order(inputs: Inputs) -> Inputs:
