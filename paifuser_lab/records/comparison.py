@@ -87,6 +87,9 @@ class StepReport(Record):
     notes: tuple[str, ...] = ()
 
 
+DETAILS = ("cpu ms", "build s", "pays after calls")  # for which a page has no room
+
+
 class Measurement(Record):
     """One row of a comparison: the baseline or a variant."""
 
@@ -153,6 +156,13 @@ class Comparison(TableRecord):
         before = self[self.baseline].latency_ms
         return verdict(before, row.latency_ms, row.speedup, row.speedup_interval, self.quality)
 
+    def pays_after(self, row: Measurement) -> int | None:
+        """The calls in which a faster row saves the time that it took to build."""
+        before = self[self.baseline].latency_ms
+        if not (before and row.build_s and row.speedup) or self.verdict(row).word != "faster":
+            return None
+        return math.ceil(1e3 * row.build_s / (before - before / row.speedup))
+
     def with_baseline(self, latency_ms: float) -> Comparison:
         """The comparison with this latency of the baseline; each other row's is that over its
         speed-up, which was measured in turn. Itself if that is so already.
@@ -217,7 +227,7 @@ class Comparison(TableRecord):
         return f"{self.workload} on {self.machine} · {self.rounds} rounds in turn{stopped}"
 
     def _repr_html_(self) -> str:
-        return self.as_table(*self.captions).without("cpu ms", "build s")._repr_html_()
+        return self.as_table(*self.captions).without(*DETAILS)._repr_html_()
 
     @property
     def captions(self) -> list[str]:
@@ -256,6 +266,7 @@ def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
         "output error": or_dash(error, "{:.1e}" if error else "{:.0f}"),
         comparison.metric_name or "metric": or_dash(row.metric, "{:.4f}"),
         "build s": or_dash(row.build_s, "{:.1f}"),
+        "pays after calls": or_dash(comparison.pays_after(row), "{:,}"),
         "note": row.failure or (f"refused: {row.refused}" if row.refused else ""),
     }
 

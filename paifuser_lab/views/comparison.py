@@ -41,7 +41,7 @@ def _bars(comparison: Comparison, rows: list[Measurement]) -> Panel:
     spreads = [row.spread_ms or (ms, ms) for row, ms in zip(rows, latencies, strict=True)]
     tones = [_tone(row, comparison) for row in rows]
     ends = [max(ms, high) for ms, (_, high) in zip(latencies, spreads, strict=True)]
-    tips = Tips([row.name for row in rows], [_figures(row) for row in rows])
+    tips = Tips([row.name for row in rows], [_figures(row, comparison) for row in rows])
     marks = (
         Boxes.in_rows([0.0] * len(rows), latencies, tone=tones, tips=tips),
         Boxes.in_rows(*zip(*spreads, strict=True), half=0.05, tone="ink"),
@@ -59,13 +59,15 @@ def _tone(row: Measurement, comparison: Comparison) -> str:
     return {"good": "good", "bad": "bad", "even": "main"}[verdict.tone]
 
 
-def _figures(row: Measurement) -> str:
+def _figures(row: Measurement, comparison: Comparison) -> str:
     """What a table of every row has no room for."""
+    calls = comparison.pays_after(row)
     parts = [
         counted(row.threads, "thread") if row.threads else "",
         f"best {readable_ms(row.best_ms)} ms" if row.best_ms else "",
         f"{readable_ms(row.cpu_ms)} ms of CPU time" if row.cpu_ms else "",
         f"built in {row.build_s:.3g} s" if row.build_s else "",
+        f"pays after {counted(calls, 'call')}" if calls else "",
     ]
     return " · ".join(part for part in parts if part)
 

@@ -76,6 +76,18 @@ def test_a_comparison_s_bars_have_the_colour_of_their_verdict_and_notes_stand_be
     assert drawn.tables[0].rows == COMPARISON.table()
 
 
+def test_the_time_that_building_took_pays_after_so_many_calls_where_a_row_is_faster():
+    rows = {row.name: row.model_copy(update={"build_s": 3.0}) for row in COMPARISON.rows}
+    fold = rows["fold"].model_copy(update={"latency_ms": 2.0, "speedup": 2.0})
+    built = COMPARISON.model_copy(update={"rows": tuple((rows | {"fold": fold}).values())})
+    assert built["baseline"].latency_ms == 4 and built.pays_after(fold) == 1500
+    assert built.pays_after(built["bf16"]) is None, "it is slower"
+    assert built.pays_after(fold.model_copy(update={"build_s": None})) is None
+    tips = comparison.picture(built).panels[0].marks[0].tips
+    assert "built in 3 s · pays after 1500 calls" in tips.text(1)
+    assert built.table()[1]["pays after calls"] == "1,500"
+
+
 @pytest.mark.filterwarnings("error")  # of a layout that found no room
 def test_long_notes_are_wrapped_and_leave_the_bars_their_room():
     note = "folded 20 batch-norm layers into quantized layers · " * 8
