@@ -59,11 +59,10 @@ def _frontier(search: SearchResult, rows: list[Candidate]) -> Panel:
     costs, losses = [_cost(search, row) for row in rows], [_loss(row) for row in rows]
     before = _before(search)
     around = [*costs, *([before] if before else [])]
-    kinds = {
-        "disc": [i for i, row in enumerate(rows) if row.label in best],
-        "ring": [i for i, row in enumerate(rows) if row.label not in best and row.rank],
-        "cross": [i for i, row in enumerate(rows) if row.label not in best and not row.rank],
-    }
+    kinds: dict[str, list[int]] = {"disc": [], "ring": [], "cross": []}
+    for i, row in enumerate(rows):
+        is_past = row.status == "outside the limits"
+        kinds["disc" if row.label in best else "cross" if is_past else "ring"].append(i)
     tones = {"disc": "good", "ring": "faint", "cross": "bad"}
     line = sorted(kinds["disc"], key=lambda i: costs[i])
     marks: list[Mark] = [

@@ -29,6 +29,15 @@ def test_points_are_unbeaten_beaten_or_past_a_limit_by_shape_and_colour():
     assert "too much is lost" in marks(first, Dots)[2].tips.text(0)
 
 
+def test_what_lost_within_the_limits_is_beaten_and_no_breach():
+    slower = SEARCH.rows[0].model_copy(
+        update={"label": "slower", "status": "lost", "rank": None, "latency_ms": 20.0}
+    )
+    drawn = picture(SEARCH.model_copy(update={"rows": (*SEARCH.rows, slower)}))
+    (ring,) = [dot for dot in marks(drawn.panels[0], Dots) if dot.shape == "ring"]
+    assert "slower" in list(ring.key)
+
+
 def test_the_best_so_far_rises_at_the_seconds_when_it_was_measured_and_never_falls():
     (line,) = marks(picture(SEARCH).panels[1], Line)
     assert list(line.x) == [0.0, 10.0, 20.0, 30.0, 41.0]
