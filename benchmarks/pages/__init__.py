@@ -149,11 +149,15 @@ def is_long(chunk: str) -> bool:
 
 
 def _filled(chunk: str) -> str:
-    """A paragraph in lines of the pages' width, code in one line; tables and lists as they are."""
-    if chunk.startswith(("|", "* ")):
+    """A paragraph or list in lines of the pages' width, code in one line; tables as they are."""
+    if chunk.startswith("|"):
         return chunk
+    if len(items := re.split(r"\n(?=\* )", chunk)) > 1:
+        return "\n".join(map(_filled, items))
+    indent = "  " if chunk.startswith("* ") else ""
     words = CODE.sub(lambda code: code[0].replace(" ", "\0"), " ".join(chunk.split()))
-    filled = textwrap.fill(words, WIDTH, break_long_words=False, break_on_hyphens=False)
+    look: Any = {"break_long_words": False, "break_on_hyphens": False}
+    filled = textwrap.fill(words, WIDTH, subsequent_indent=indent, **look)
     return filled.replace("\0", " ")
 
 
