@@ -317,7 +317,8 @@ class Session:
             self._finish(version, error=error)
             return
         with self._lock:
-            self.tried.drop_noisy_profile(recipe)
+            for one in (recipe, self._history.first):
+                self.tried.drop_noisy_profile(one)
         self._apply_and_measure(recipe, version, again=again)
 
     def _apply_and_measure(self, recipe: Recipe, version: int, *, again: bool) -> None:

@@ -224,8 +224,9 @@ def quality(state: State) -> dict[str, Any] | None:
     known = state.comparison.quality if state.comparison else None
     if known is None:
         return None
-    layers = state.profile.quality if state.profile else None
-    rough = layers.disturbances if known.is_quiet and layers is not None else ()
+    layers = [one.quality for one in (state.profile, state.baseline) if one and one.quality]
+    rough = dict.fromkeys(phrase for one in layers for phrase in one.disturbances)
+    rough = rough if known.is_quiet else {}
     return {
         "state": known.state,
         "label": "Quiet, layers are rough" if rough else known.label,

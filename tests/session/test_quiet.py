@@ -87,6 +87,17 @@ def test_once_quiet_a_profile_of_a_busy_machine_is_taken_again_and_a_quiet_one_k
         assert (session.wait(120).profile.machine == "marked") is is_kept
 
 
+def test_once_quiet_the_unchanged_model_that_a_change_is_compared_with_is_profiled_again_too(
+    session, shares
+):
+    session.choose("fold")
+    noisy = session.wait(120).baseline.model_copy(update={"quality": Quality(others_share=0.5)})
+    session.tried.put_profile(lab.Recipe(), noisy)
+    session.measure_again(when_quiet=True)
+    state = session.wait(120)
+    assert state.baseline.quality.others_share == 0 and state.profile is not state.baseline
+
+
 def test_a_machine_that_stays_busy_leaves_the_measurement_and_says_so(session, shares, monkeypatch):
     monkeypatch.setattr(worker, "PATIENCE", 2)
     before = session.state.comparison

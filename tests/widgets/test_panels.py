@@ -101,6 +101,8 @@ def test_a_profile_of_a_busy_machine_is_sent_as_uncertain(profile):
     quiet = profile.model_copy(update={"quality": Quality(others_share=0.01)})
     known = [packed(one)["is_uncertain"] for one in (busy, quiet)]
     assert known == [True, False]
+    known = [times_before(quiet, one)["is_uncertain"] for one in (busy, quiet.model_copy())]
+    assert known == [True, False], "a change is as uncertain as the time before it"
 
 
 def test_the_strip_says_so_where_only_the_layers_were_timed_on_a_busy_machine(make_bench):
@@ -115,6 +117,9 @@ def test_the_strip_says_so_where_only_the_layers_were_timed_on_a_busy_machine(ma
     rough = shown(0.5)
     assert (rough["state"], rough["label"]) == ("quiet", "Quiet, layers are rough")
     assert ["while layers were timed", "others took 50%"] in rough["reasons"]
+    before = state.profile.model_copy(update={"quality": Quality(others_share=0.4)})
+    noisy = quality(replace(state, comparison=quiet, profile=state.profile, baseline=before))
+    assert ["while layers were timed", "others took 40%"] in noisy["reasons"], "before counts, too"
 
 
 def test_the_details_of_a_layer_are_in_the_words_of_the_page(profile):

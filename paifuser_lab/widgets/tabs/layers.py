@@ -64,11 +64,13 @@ def times_before(profile: Profile, before: Profile | None) -> dict[str, Any]:
     if before is None or before is profile:
         return {}
     earlier = [before.get(row.layer) for _, row in profile.walk()]
+    qualities = [one.quality for one in (profile, before) if one.quality]
     return {
+        "is_uncertain": not all(quality.is_quiet for quality in qualities),
         "before": {
             name: floats(getattr(row, name) if row else None for row in earlier)
             for name in ("self_ms", "total_ms")
-        }
+        },
     }
 
 
