@@ -129,8 +129,8 @@ class MemoryPeakBench(BenchRecord):
         if not known:
             return ""
         return (
-            f"a process of its own took {' and '.join(parts)}, and at most {RESIDENT_RATIO} × and "
-            f"{readable_bytes(RESIDENT_MORE_BYTES)} in {held} of {len(known)}"
+            f"a process of its own took {' and '.join(parts)}; {held} of {len(known)} took at most "
+            f"{RESIDENT_RATIO} × the prediction plus {readable_bytes(RESIDENT_MORE_BYTES)}"
         )
 
 

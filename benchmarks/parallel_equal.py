@@ -92,8 +92,8 @@ class EqualBench(BenchRecord):
         """What the figures are."""
         spread = max((row.spread for row in self.rows), default=0.0)
         return (
-            "differences from one process's weights, as a share of how far they moved; between two "
-            f"processes {spread:.1g} at most"
+            "differences from one process's weights, as a share of how far they moved; the "
+            f"ranks of one training differ by {spread:.1g} at most"
         )
 
 

@@ -152,7 +152,8 @@ def field_comments(record: type[BaseModel]) -> dict[str, str]:
                 if match := re.match(r"    (\w+): ", token.line):
                     field = match[1]
                 if token.type == tokenize.COMMENT and not token.line.strip().startswith("#"):
-                    found[field] = token.string.lstrip("# ")
+                    if not token.string.startswith("# type:"):
+                        found[field] = token.string.lstrip("# ")
     return found
 
 

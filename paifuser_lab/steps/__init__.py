@@ -64,7 +64,10 @@ def step_class(kind: str) -> type[Step]:
         return _from_entry_point(kind)
     near = get_close_matches(kind, step_names(), n=1)
     hint = f"; did you mean '{near[0]}'?" if near else "."
-    raise RecipeError(f"There is no step '{kind}'{hint} The steps are {', '.join(step_names())}.")
+    raise RecipeError(
+        f"There is no step '{kind}'{hint} The steps are {', '.join(step_names())}; one of another "
+        "package needs that package."
+    )
 
 
 def _from_entry_point(kind: str) -> type[Step]:

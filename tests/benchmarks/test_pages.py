@@ -600,5 +600,8 @@ def test_the_process_stands_beside_what_torch_allocates(tmp_path):
     MemoryPeakBench(machine="here", threads=1, rows=(row,)).save(tmp_path / "memory_peak.json")
     text = block("memory_peak", tmp_path)
     assert "1 of 1 within 10% of what torch's allocator gave out" in text
-    assert "A process of its own took 8.50 to 8.50 × for a step of training, and at most" in text
+    assert (
+        "A process of its own took 8.50 to 8.50 × for a step of training; 1 of 1 took at most"
+        in text
+    )
     assert "| net | 8, training | 10 | 10 | 1.000 | 85 | 8.50 |" in text
