@@ -151,9 +151,9 @@ def field_comments(record: type[BaseModel]) -> dict[str, str]:
             for token in tokenize.generate_tokens(io.StringIO(source).readline):
                 if match := re.match(r"    (\w+): ", token.line):
                     field = match[1]
-                if token.type == tokenize.COMMENT and not token.line.strip().startswith("#"):
-                    if not token.string.startswith("# type:"):
-                        found[field] = token.string.lstrip("# ")
+                is_meaning = token.type == tokenize.COMMENT and "# type:" not in token.string
+                if is_meaning and not token.line.strip().startswith("#"):
+                    found[field] = token.string.lstrip("# ")
     return found
 
 

@@ -58,9 +58,10 @@ class Workload:
     """The subject of every tool: a model, example inputs and, where known, loss, train and test
     data, a metric, and how a picture becomes its input.
 
-    Only `lab.train` changes the model: else it runs in eval mode, without gradients, and its training flags and
-    buffers are restored afterwards. It runs once at once, so that inputs that do not fit it are
-    refused here. Inputs may be left out where its first layer determines them; `notes` says so.
+    Only training changes the model: else it runs in eval mode, without gradients, and its training
+    flags and buffers are restored afterwards. It runs once at once, so that inputs that do not fit
+    it are refused here. Inputs may be left out where its first layer determines them; `notes` says
+    so.
     `preprocessing` is a record, or a dict of its fields: `{"mean": 0.45, "std": 0.25}`.
     """
 

@@ -43,8 +43,8 @@ def test_a_prediction_that_is_off_is_counted_as_off():
     assert measured.summary.splitlines() == [
         "0 of 1 within 10% of what torch's allocator gave out; ratios from 1.200 to 1.200, median "
         "1.200",
-        "a process of its own took 1.25 to 1.25 × for a step of training; 1 of 1 took at most 1.42 × "
-        "the prediction plus 100 MB",
+        "a process of its own took 1.25 to 1.25 × for a step of training; 1 of 1 took at most "
+        "1.42 × the prediction plus 100 MB",
     ]
     past = row.model_copy(update={"resident_bytes": 200_000_000})
     assert (

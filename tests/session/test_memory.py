@@ -45,17 +45,17 @@ def session(monkeypatch: pytest.MonkeyPatch):
 
 
 def recipes() -> list[lab.Recipe]:
-    """30 different recipes of two steps; each step makes a model of its own."""
+    """10 different recipes of two steps; each step makes a model of its own."""
     layers = [{"conv": first, "head": second} for first in FORMATS for second in FORMATS]
     recipes = [
         lab.Recipe([step, {"precision": {"layers": formats}}])
         for formats in layers
         for step in ("layout", "fold")
     ]
-    return recipes[:30]
+    return recipes[:10]
 
 
-def test_thirty_recipes_leave_no_more_models_than_the_cache_holds(session):
+def test_ten_recipes_leave_no_more_models_than_the_cache_holds(session):
     for recipe in recipes():
         session.set_recipe(recipe)
         state = session.wait(TIMEOUT_S)
@@ -63,7 +63,7 @@ def test_thirty_recipes_leave_no_more_models_than_the_cache_holds(session):
         del state
         gc.collect()
         assert len(Counted.living) <= 1 + CACHE_SIZE, "the session's own copy and the cached models"
-    assert len(session._history) == 31 and len(session._own.variants) == CACHE_SIZE
+    assert len(session._history) == 11 and len(session._own.variants) == CACHE_SIZE
 
 
 def test_undo_applies_an_evicted_recipe_again_bit_for_bit(session):
