@@ -228,7 +228,7 @@ class LayerPair(Record):
 class SideBySide(TableRecord):
     """Two profiles, layer by layer; the speed-up is known if both were timed in turn."""
 
-    text_columns = ("layer", "ran as", "runs as", "note")
+    text_columns = ("layer", "runs as", "note")
 
     before: str
     after: str
@@ -281,7 +281,6 @@ class SideBySide(TableRecord):
                 "before ms": or_dash(row.before_ms, "{:.3f}"),
                 "after ms": or_dash(row.after_ms, "{:.3f}"),
                 "change ms": _change(row.saved_ms),
-                "ran as": row.ran_as,
                 "runs as": row.runs_as,
                 "output error": or_dash(row.output_error, "{:.1e}"),
                 "note": row.note,

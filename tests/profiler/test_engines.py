@@ -227,7 +227,7 @@ def test_beside_the_baseline_a_joined_layer_says_where_it_went(
     assert pair["norm"] == "joined into conv" and pair[ENGINE_ROW] == "in no layer's node"
     conv = next(row for row in lab.explain(before, after).rows if row.layer == "conv")
     assert "convolution" in conv.ran_as and conv.runs_as == after["conv"].kernels[0].name
-    assert "ran as" in str(lab.explain(before, after))
+    assert "runs as" in str(lab.explain(before, after))
     (reason, *_) = explain(after, "norm", against=before).reasons
     assert "runs inside 'conv' now" in reason.sentence
     assert explain(after, ENGINE_ROW, against=before) is not None
