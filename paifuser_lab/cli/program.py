@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,7 +52,7 @@ def main(command: typer.Typer | None = None) -> None:
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(f"paifuser-lab {version('paifuser-lab')}")
+        typer.echo(f"paifuser-lab {lab.__version__}")
         raise typer.Exit
 
 
