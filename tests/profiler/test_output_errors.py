@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab.profiler.output_errors import output_errors
+from paifuser_lab.profiler.output_errors import added_errors, output_errors
 from paifuser_lab.views.side_by_side import picture
 
 QUICK = {"runs": 1, "seconds": 0.1}
@@ -82,20 +82,38 @@ def test_layers_of_another_width_are_not_compared_and_those_of_an_engine_are_its
     assert engine["second"] == 0 and set(engine) > {"", "head"}
 
 
+def test_a_norm_that_scales_little_is_no_loss_of_the_layer_it_is_folded_into(work):
+    nearly = lab.Workload(Residual().eval(), work.inputs.args[0])
+    nn.init.constant_(nearly.model.first_norm.weight, 1.05)
+    rounded = {"precision": {"layers": {"first": "int4-weights"}}}
+    found = errors(nearly, "fold", rounded)
+    assert found["first_norm"] > 0.02 and "first" not in found
+
+
+def test_an_int8_layer_into_which_its_activation_went_is_compared_behind_it():
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 2)]
+    chain = lab.Workload(nn.Sequential(*layers).eval(), torch.randn(2, 8, 8, 8))
+    found = errors(chain, {"precision": {"default": "int8"}})
+    assert "1" in found and "0" not in found and max(found.values()) < 0.1
+
+
 class Looping(nn.Module):
-    """Two layers that read each other's output."""
+    """Two layers that read each other's output, and one behind them."""
 
     def __init__(self):
         super().__init__()
-        self.there, self.back = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.there, self.back, self.head = (nn.Linear(4, 4) for _ in range(3))
 
     def forward(self, x):
         for _ in range(3):
             x = self.back(self.there(x))
-        return x
+        return self.head(x)
 
 
 def test_layers_that_read_each_other_end():
     work = lab.Workload(Looping().eval(), torch.rand(2, 4))
     pair = lab.explain(work, lab.apply(work, lab.Recipe([{"precision": "bf16"}])), **QUICK)
-    assert {row.layer for row in pair.rows if row.error_added is not None} == {"there", "back"}
+    known = {row.layer for row in pair.rows if row.error_added is not None}
+    assert known == {"there", "back", "head"}
+    assert added_errors({"head": 0.5}, lab.profile(work, **QUICK)) == {"head": 0.5}
