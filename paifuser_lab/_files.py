@@ -47,6 +47,19 @@ def cache_folder(*parts: str) -> Path:
     return folder
 
 
+def forget_oldest(folder: Path, most_bytes: int) -> None:
+    """Delete what was not used for longest in a folder of the cache; never the newest."""
+    kept = [
+        path for path in folder.iterdir() if not path.name.startswith(".")
+    ]  # others are written
+    total = 0
+    for index, path in enumerate(sorted(kept, key=lambda path: -path.stat().st_mtime)):
+        files = [*path.iterdir()] if path.is_dir() else [path]
+        total += sum(file.stat().st_size for file in files)
+        if total > most_bytes and index:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
 def cache_file(kind: str, *key: object) -> Path:
     """The cache file of a result by all that it depends on: machine, threads, versions …"""
     digest = hashlib.sha256("|".join(map(str, key)).encode()).hexdigest()

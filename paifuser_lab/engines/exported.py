@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from abc import abstractmethod
 from collections.abc import Callable
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from .._files import PACKAGE, cache_folder, replace_folder, staged
+from .._files import PACKAGE, cache_folder, forget_oldest, replace_folder, staged
 from ..converter import export_onnx
 from ..errors import StepError
 from ..measure import output_error
@@ -228,7 +227,7 @@ def _kept_in(folder: Path, export: Callable[[Path], list[str]]) -> tuple[Path, l
             sizes = {file.name: file.stat().st_size for file in stage.iterdir()}
             (stage / FACTS).write_text(json.dumps({"names": names, "sizes": sizes}))
             replace_folder(stage, folder)
-        _tidy(folder)
+        forget_oldest(folder.parent, MOST_BYTES)
     os.utime(folder)
     return folder / MODEL, names
 
@@ -254,16 +253,6 @@ def _exporter() -> str:
         code.update(f"{file} {stat.st_mtime_ns} {stat.st_size}".encode())
     packages = [version(name) for name in ("torch", "onnx", "onnxscript")]
     return " ".join([code.hexdigest(), *packages])
-
-
-def _tidy(newest: Path) -> None:
-    """Delete the files that were not used for longest; never the newest."""
-    folders = [folder for folder in newest.parent.iterdir() if (folder / FACTS).is_file()]
-    total = 0
-    for folder in sorted(folders, key=lambda folder: -folder.stat().st_mtime):
-        total += sum(file.stat().st_size for file in folder.iterdir())
-        if total > MOST_BYTES and folder != newest:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _in_order(inputs: Inputs) -> Inputs:

@@ -201,8 +201,8 @@ class Checklist(TableRecord):
 
 
 MAX_ROWS = 15
-WORST = 3  # layers at which the output error grows most
-SMALL = 1e-4  # a growth below it is rounding
+MOST_NAMED = 3  # layers at which the output error grows most
+MIN_GROWTH = 1e-4  # a growth below it is rounding
 
 
 class LayerPair(Record):
@@ -292,16 +292,16 @@ class SideBySide(TableRecord):
     @property
     def captions(self) -> list[str]:
         """The title, the predicted and the achieved saving, and where the output error grows."""
-        return [line for line in (self.title, self.promise, self.lossy) if line]
+        return [line for line in (self.title, self.promise, self.error_growth) if line]
 
     @property
-    def lossy(self) -> str:
+    def error_growth(self) -> str:
         """The layers at which the output error grows most, as text; '' without an error."""
-        grown = sorted(self.rows, key=lambda row: -(row.error_added or 0.0))[:WORST]
+        grown = sorted(self.rows, key=lambda row: -(row.error_added or 0.0))[:MOST_NAMED]
         names = [
             f"'{row.layer}' (+{row.error_added:.1e})"
             for row in grown
-            if row.error_added and row.error_added > SMALL
+            if row.error_added and row.error_added > MIN_GROWTH
         ]
         return f"the output error grows most at {', '.join(names)}" if names else ""
 

@@ -65,8 +65,8 @@ def step_class(kind: str) -> type[Step]:
     near = get_close_matches(kind, step_names(), n=1)
     hint = f"; did you mean '{near[0]}'?" if near else "."
     raise RecipeError(
-        f"There is no step '{kind}'{hint} The steps are {', '.join(step_names())}; one of another "
-        "package needs that package."
+        f"There is no step '{kind}'{hint} The steps are {', '.join(step_names())}; a step of "
+        "another package needs that package installed."
     )
 
 

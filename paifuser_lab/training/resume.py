@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .._files import cache_folder, check_size, checked_path, replacing
+from .._files import cache_folder, check_size, checked_path, forget_oldest, replacing
 from ..errors import FileError, first_line
 from ..model.weights import weights_hash, write_tensors
 
@@ -149,15 +149,7 @@ class CheckpointFile:
         return folder
 
     def _tidy(self) -> None:
-        """Delete the files that were not used for longest; never the newest."""
-        newest_first = sorted(
-            self._folder().iterdir(), key=lambda file: file.stat().st_mtime, reverse=True
-        )
-        total = 0
-        for index, file in enumerate(newest_first):
-            total += file.stat().st_size
-            if total > MOST_BYTES and index:
-                file.unlink(missing_ok=True)
+        forget_oldest(self._folder(), MOST_BYTES)
 
     def _note(self, sentence: str) -> None:
         if sentence not in self.notes:

@@ -25,7 +25,7 @@ def picture(pair: SideBySide) -> Picture:
     return Picture(
         title=pair.title,
         label="layers that changed most",
-        sentence=" · ".join(filter(None, (pair.promise, pair.lossy))),
+        sentence=" · ".join(filter(None, (pair.promise, pair.error_growth))),
         rows=((_panel(pair, rows),),) if rows else (),
         note=rest if rows else "No layer's time changed.",
         legend=(Key("good", "faster", "disc"), Key("bad", "slower", "disc"),

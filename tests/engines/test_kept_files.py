@@ -65,8 +65,10 @@ def test_files_that_were_not_used_for_longest_make_room_for_the_newest(monkeypat
     for path, age in zip(paths, (100, 200), strict=True):
         os.utime(path.parent, (age, age))
     kept_file("a", Export(80))  # used again: b is older now
+    written = paths[0].parent.with_name(".of another process")
+    written.write_bytes(b"x" * 1000)
     kept_file("c", Export(80))
-    assert paths[0].exists() and not paths[1].exists()
+    assert paths[0].exists() and written.exists() and not paths[1].exists()
     assert kept_file("d", Export(1000))[0].exists(), "also where it alone is too large"
 
 

@@ -52,9 +52,9 @@ def test_the_layer_that_was_rounded_is_named_and_those_before_it_are_equal(work)
     assert rows["first_relu"].output_error == 0 < rows["second"].output_error
     assert rows["second"].error_added == rows["second"].output_error
     assert rows["skip"].error_added is None, "it returns what it gets"
-    assert "grows most at 'second' (+" in pair.lossy and "first" not in pair.lossy
-    assert pair.lossy in picture(pair).sentence
-    assert pair.lossy in str(pair) and rows[""].output_error == rows["head"].output_error
+    assert "grows most at 'second' (+" in pair.error_growth and "first" not in pair.error_growth
+    assert pair.error_growth in picture(pair).sentence
+    assert pair.error_growth in str(pair) and rows[""].output_error == rows["head"].output_error
 
 
 def test_the_error_of_a_layers_inputs_is_not_its_own(work):

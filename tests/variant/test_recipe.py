@@ -213,7 +213,7 @@ BAD = {
     "an unknown step like no other": (
         HEAD + "  - xyzzy: {}",
         3,
-        r"no step 'xyzzy'\. The steps are .*another package needs that package",
+        r"no step 'xyzzy'\. The steps are .*another package needs that package installed",
     ),
     "an unknown option": (
         HEAD + "  - fold: {}\n  - backend: {naem: eager}",
