@@ -86,6 +86,8 @@ def bench(
     """Disturb writes at random moments: killed, on a full disk, without memory."""
     check_known(names or (), TASKS)
     os.environ["PAIFUSER_HISTORY"] = "0"
+    # OpenMP's threads do not survive a fork, so nothing may start any: a search tries every core
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with threads(1):
         measured = measured_rows(
             names or tuple(TASKS), lambda name: _rows(TASKS[name](), times, seed), "tasks"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import (
+    FileError,
     MeasureError,
     PaifuserError,
     ShouldStop,
@@ -121,6 +122,7 @@ def searches(
         "machine": hardware().label,
     }
     trials = Study.open(study, about, space.axes)
+    space = replace(space, axes=trials.axes)
     return _Search(work, options, space, trials, profile, should_stop, began).run()
 
 
@@ -161,15 +163,24 @@ class _Search:
         self.planned = len(parts)
         yield self._record()
         with keep_when_stopped() as ending:
-            yield from self._queued([part.point for part in parts])
-            yield from self._queued(self._ladder())
-            yield from self._suggested()
+            yield from self._trials([part.point for part in parts])
             if not self.is_stopped:
                 yield from self._leaders()
                 self._take_apart()
         self.is_stopped |= ending.is_stopped
         self._hand_over()
         yield self._record(is_done=True)
+
+    def _trials(self, parts: list[Point]) -> Iterator[SearchResult]:
+        """Measure the parts, then combinations; without a disk for the study, as far as it went."""
+        try:
+            yield from self._queued(parts)
+            yield from self._queued(self._ladder())
+            yield from self._suggested()
+        except FileError as error:
+            if not self.rows:
+                raise
+            self.notes.append(f"ended early, and only this result has its last trial: {error}")
 
     def _is_over(self, share: float = 1.0) -> bool:
         self.is_stopped |= self.asked is not None and self.asked()
@@ -279,9 +290,8 @@ class _Search:
             self.study.drop(trial)
             return
         row = row.model_copy(update={"at_s": self.took_s})
-        values = self._values(row)
-        self.study.tell(trial, row, values, self.options.metric_drop)
         self._take(point, row)
+        self.study.tell(trial, row, self._values(row), self.options.metric_drop)
         self.variants = {k: self.variants[k] for k in self._leading() if k in self.variants}
         yield self._record()
 
@@ -426,11 +436,7 @@ class _Search:
 
     def _hand_over(self) -> None:
         """Give the leaders' models to the workload's cache, so that one is applied at once."""
-        leaders = {
-            self.variants[point].recipe.digest
-            for point in self._leading()
-            if point in self.variants
-        }
+        leaders = {variant.recipe.digest for variant in self.variants.values()}
         for key, variant in self.seen.variants.items():
             if variant.recipe.digest in leaders:
                 keep(self.work.variants, key, replace(variant, work=self.work))
@@ -476,17 +482,15 @@ class _Search:
         missing = self.planned - sum(change.point in self.rows for change in self.space.singles())
         why = "the search was stopped" if self.is_stopped else "the seconds were over"
         allowed, took = self.options.seconds, self.took_s
-        parts = [
-            *self.notes,
-            f"{counted(missing, 'candidate')} not measured: {why}" if missing else "",
-            f"{counted(self.skipped, 'combination')} skipped: by prediction they lose"
-            if self.skipped
-            else "",
-            f"it took {took:.0f} s instead of {allowed:g}, since the last candidate had begun"
-            if took > 1.1 * allowed + 1
-            else "",
-        ]
-        return "; ".join(part for part in parts if part)
+        late = f"it took {took:.0f} s instead of {allowed:g}, since the last candidate had begun"
+        parts = {
+            f"{counted(missing, 'candidate')} not measured: {why}": missing,
+            f"{counted(self.skipped, 'combination')} skipped: by prediction they lose": (
+                self.skipped
+            ),
+            late: took > 1.1 * allowed + 1,
+        }
+        return "; ".join([*self.notes, *(part for part, holds in parts.items() if holds)])
 
 
 def _batch(work: Workload) -> int | None:

@@ -43,6 +43,7 @@ class Study:
 
     study: optuna.Study
     axes: Mapping[str, tuple[Any, ...]]
+    where: str | None
 
     @classmethod
     def open(
@@ -73,8 +74,11 @@ class Study:
                     "about", {**about, "schema": SCHEMA, "choices": choices, "began": _now()}
                 )
             else:
+                # whether a pool pays is measured anew by each search; a study keeps its answer
+                choices |= {"memory": kept["choices"].get("memory")} if "memory" in axes else {}
                 _check_same(where, kept, about, choices)
-            opened = cls(study, axes)
+                axes = {axis: tuple(values) for axis, values in choices.items()}
+            opened = cls(study, axes, where)
             opened._begin_again()
         return opened
 
@@ -106,6 +110,7 @@ class Study:
         """How much each choice explains which trials are in the better half; {} where too little
         was measured to tell.
         """
+        from optuna.exceptions import StorageInternalError
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
         with warnings.catch_warnings():
@@ -116,7 +121,8 @@ class Study:
                     evaluator=PedAnovaImportanceEvaluator(target_quantile=0.5),
                     target=lambda trial: float(trial.values[0]),
                 )
-            except (ValueError, RuntimeError):  # fewer than two trials, or all alike
+            # fewer than two trials, or all alike; or a full disk
+            except (ValueError, RuntimeError, StorageInternalError):
                 return {}
 
     @property
@@ -129,16 +135,19 @@ class Study:
 
     def queue(self, point: Point) -> None:
         """Have a point asked for before those that Optuna chooses."""
-        self.study.enqueue_trial(point.values, user_attrs={QUEUED: True})
+        with _named_errors(self.where):
+            self.study.enqueue_trial(point.values, user_attrs={QUEUED: True})
 
     def ask(self) -> tuple[optuna.trial.Trial, Point]:
         """The next point, from the queue before what Optuna expects most from."""
-        from optuna.distributions import CategoricalDistribution
+        from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-        trial = self.study.ask(
-            {axis: CategoricalDistribution(values) for axis, values in self.axes.items()}
-        )
-        trial.set_user_attr(OWNER, [os.uname().nodename, os.getpid(), _started(os.getpid())])
+        choices: dict[str, BaseDistribution] = {
+            axis: CategoricalDistribution(values) for axis, values in self.axes.items()
+        }
+        with _named_errors(self.where):
+            trial = self.study.ask(choices)
+            trial.set_user_attr(OWNER, [os.uname().nodename, os.getpid(), _started(os.getpid())])
         return trial, Point(**trial.params)
 
     def tell(
@@ -149,11 +158,12 @@ class Study:
         allowed: float,
     ) -> None:
         """Keep what a trial gave: its value and its loss, or none where it was refused."""
-        trial.set_user_attr(VALUES, values)
-        if values is not None:
-            trial.set_constraint("loss", values[1] - allowed)
-        trial.set_user_attr(ROW, json.loads(row.model_dump_json()))
-        self._finish(trial.number, values)
+        with _named_errors(self.where):
+            trial.set_user_attr(VALUES, values)
+            if values is not None:
+                trial.set_constraint("loss", values[1] - allowed)
+            trial.set_user_attr(ROW, json.loads(row.model_dump_json()))
+            self._finish(trial.number, values)
 
     def _finish(self, number: int, values: Sequence[float] | None) -> None:
         from optuna.trial import TrialState
@@ -167,7 +177,8 @@ class Study:
         """Give a trial back that was not measured."""
         from optuna.trial import TrialState
 
-        self.study.tell(trial, state=TrialState.FAIL)
+        with _named_errors(self.where):
+            self.study.tell(trial, state=TrialState.FAIL)
 
 
 def _sampler() -> optuna.samplers.BaseSampler:
@@ -229,6 +240,8 @@ def _is_alive(owner: Any) -> bool:
     if not isinstance(owner, list) or len(owner) != 3:
         return False
     node, pid, started = owner
+    if node == os.uname().nodename and pid == os.getpid():
+        return False  # an earlier search of this process, which a full disk ended
     return node != os.uname().nodename or (started is not None and _started(pid) == started)
 
 

@@ -11,6 +11,7 @@ import random
 import time
 from typing import Any
 
+import optuna
 import pytest
 import torch
 from torch import nn
@@ -653,6 +654,35 @@ def test_a_study_of_other_choices_is_refused(tmp_path):
     with pytest.raises(FileError, match=r"others than this search \(keep\); give the same"):
         store.Study.open(url, about, {"keep": (1.0,), "threads": (0,)})
     assert store.Study.open(url, about, {"keep": (1.0, 0.5), "threads": (0,)}).finished == {}
+
+
+def test_a_study_keeps_whether_a_pool_pays_which_each_search_measures_anew(tmp_path):
+    url = f"sqlite:///{tmp_path / 'searches.db'}"
+    about = {"workload": "small", "goal": "latency"}
+    paid = {"memory": ("as it is", "pool"), "keep": (1.0,)}
+    store.Study.open(url, about, paid)
+    again = store.Study.open(url, about, {"memory": ("as it is",), "keep": (1.0,)})
+    assert again.axes == paid
+
+
+def test_a_full_disk_ends_a_search_that_keeps_what_it_measured(work, tried, monkeypatch, tmp_path):
+    real, told = optuna.Study.tell, []
+
+    def full(study: Any, trial: Any, *args: Any, **options: Any) -> Any:
+        told.append(trial)
+        if len(told) > 1:
+            raise optuna.exceptions.StorageInternalError("disk is full")
+        return real(study, trial, *args, **options)
+
+    monkeypatch.setattr(optuna.Study, "tell", full)
+    url = f"sqlite:///{tmp_path / 'searches.db'}"
+    last = tried(work, *LABELS, study=url, metric_drop=1.0)[-1]
+    assert last.is_done and len(last.rows) == 2 and "disk is full" in last.note
+    monkeypatch.setattr(optuna.Study, "ask", full)
+    with pytest.raises(FileError, match="disk is full"):
+        tried(work, *LABELS, study=url.replace("searches", "others"), metric_drop=1.0)
+    monkeypatch.undo()
+    assert len(tried(work, *LABELS, study=url, metric_drop=1.0)[-1].rows) == len(LABELS)
 
 
 def test_a_damaged_database_is_named(work, tmp_path):
