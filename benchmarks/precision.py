@@ -42,7 +42,6 @@ COLUMNS = {
 }
 EQUAL = 1.1  # errors within this factor count as equal, since they are of one example
 INT8: dict[str, Any] = {"precision": {"default": "int8"}}
-INT8_SUMS: dict[str, Any] = {"precision": {"default": "int8", "sums": "int8"}}
 BF16: dict[str, Any] = {"precision": {"default": "bf16"}}
 
 
@@ -203,14 +202,12 @@ def _variants(work: Workload) -> tuple[dict[str, Variant], dict[str, str]]:
 
 def _recipes() -> Iterator[list[dict[str, Any]]]:
     yield [INT8]
-    yield [INT8_SUMS]
     yield ["fold", BF16]  # type: ignore[list-item]
     for count in thread_choices():
         yield [INT8, {"backend": {"name": "openvino", "threads": count}}]
         yield [{"backend": {"name": "openvino", "threads": count, "bf16": True}}]
         yield [INT8, {"backend": {"name": "openvino", "threads": count, "bf16": True}}]
-        yield [INT8_SUMS, {"backend": {"name": "openvino", "threads": count, "bf16": True}}]
-        yield [INT8_SUMS, {"backend": {"name": "onnxruntime", "threads": count}}]
+        yield [INT8, {"backend": {"name": "onnxruntime", "threads": count}}]
 
 
 def _candidates(work: Workload, name: str, variant: Variant) -> Iterator[Candidate]:

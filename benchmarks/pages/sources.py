@@ -47,7 +47,7 @@ RECORDS_OF = {
     "stream-video": ("stream_video",),
 }
 # Records that a block shows as well, or in place of its own.
-ALSO_SHOWN = {"sums": ("precision_sums",), "prune": ("prune_peer",)}
+ALSO_SHOWN = {"prune": ("prune_peer",)}
 
 
 def records_of(block: str) -> tuple[str, ...]:

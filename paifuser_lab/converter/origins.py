@@ -54,6 +54,11 @@ class Graph:
         return {output: at for at, node in enumerate(self.nodes) for output in node.outputs}
 
     @cached_property
+    def named(self) -> dict[str, Node]:
+        """The nodes by name."""
+        return {node.name: node for node in self.nodes if node.name}
+
+    @cached_property
     def variable(self) -> frozenset[str]:
         """The tensors whose values depend on the graph's inputs; the others are constants."""
         names = set(self.inputs)

@@ -25,6 +25,7 @@ from ..errors import StepError
 from ..measure import output_error
 from ..model.tensors import tensors_in
 from ..model.weights import answer_hash, weights_hash
+from ..quantization import roundings_of
 from ..workload import Inputs, running
 from .engine import Engine
 from .nodes import NodeRecorder
@@ -199,7 +200,8 @@ def _exported(module: nn.Module, inputs: Inputs, *, open_batch: bool) -> tuple[P
         with running(module):
             return export_onnx(module, inputs.clone(), path, open_batch=open_batch)
 
-    return kept_file((weights_hash(module), output_hash, _signature(inputs), open_batch), export)
+    key = weights_hash(module), output_hash, roundings_of(module), _signature(inputs), open_batch
+    return kept_file(key, export)
 
 
 def kept_file(key: object, export: Callable[[Path], list[str]]) -> tuple[Path, list[str]]:

@@ -23,6 +23,7 @@ OPTIMIZED = "optimized.onnx"
 EXTERNAL = "session.optimized_model_external_initializers"
 KERNEL = "_kernel_time"  # ends the name of a node's event
 BLOCKED = "_nchwc"  # ends the name of a node in blocked layout
+TOKEN = "_token_"  # stands before a number, where a node replaced another
 REORDERS = ("ReorderInput", "ReorderOutput")  # to and from blocked layout: no layer's work
 ACTIVATIONS = ("Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish")
 LEVELS = {
@@ -220,7 +221,22 @@ def _made(node: Node, exported: Graph) -> tuple[str, ...]:
     """The exported tensors that a node makes; in blocked layout its name has the tensor's."""
     names = tuple(name for name in node.outputs if name in exported.maker)
     blocked = node.name.removesuffix(BLOCKED)
-    return names or ((blocked,) if blocked in exported.maker else ())
+    return names or ((blocked,) if blocked in exported.maker else _made_on_integers(node, exported))
+
+
+def _made_on_integers(node: Node, exported: Graph) -> tuple[str, ...]:
+    """On integers a node has the name of the exported node that it replaced, and makes what an
+    activation and a rounding after that one made.
+    """
+    replaced = exported.named.get(node.name.partition(TOKEN)[0])
+    if replaced is None:
+        return ()
+    name = replaced.outputs[0]
+    for joined in (ACTIVATIONS, ("QuantizeLinear",)):
+        readers = [after for after in exported.nodes if name in after.inputs]
+        if len(readers) == 1 and readers[0].op in joined:
+            name = readers[0].outputs[0]
+    return (name,)
 
 
 def _with_joined(

@@ -28,6 +28,7 @@ from .layers.weights_only import stored_for_onnx
 from .neighbours import handovers, requantizations
 from .quantize import (
     Calibration,
+    Sums,
     no_layer_message,
     obstacles_of,
     quantize_layers,
@@ -36,7 +37,7 @@ from .quantize import (
     supported_without_data,
     trace_graph,
 )
-from .remembered import norms_of, reduce_ranges, remembered_of, restore_layers
+from .remembered import norms_of, reduce_ranges, remembered_of, restore_layers, roundings_of
 
 __all__ = [
     "Calibration",
@@ -45,6 +46,7 @@ __all__ = [
     "Int8Tensor",
     "QuantizedLayer",
     "Requantization",
+    "Sums",
     "Technique",
     "calibrate",
     "count_conversions",
@@ -61,6 +63,7 @@ __all__ = [
     "remembered_of",
     "requantizations",
     "restore_layers",
+    "roundings_of",
     "stored_for_onnx",
     "supported_formats",
     "supported_without_data",

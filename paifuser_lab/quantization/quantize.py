@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from torch import nn
@@ -31,6 +31,9 @@ from .layers.int8 import Int8Layer
 from .layers.layer import QuantizedLayer
 from .residuals import round_outputs, rounded_outputs
 
+# where sums and concatenations of int8 layers are computed on integers: nowhere, in exported files
+# alone, or in the live model too
+Sums = Literal["numbers", "exported", "int8"]
 MAX_CALIBRATIONS = 4
 REDUCED = (
     "int8 weights within 7 bits (reduced range), which also processors without VNNI, that add "
@@ -96,13 +99,13 @@ def quantize_layers(
     calibration: Calibration,
     techniques: Collection[Technique] = (),
     *,
-    sums: bool = False,
+    sums: Sums = "exported",
     reduced_range: bool | None = None,
 ) -> list[str]:
     """Replace layers by those of the chosen formats, each of which must be supported; return notes
     on the changes.
 
-    With `sums`, the inputs of sums and concatenations between int8 layers are rounded too.
+    `sums`: where the inputs of sums and concatenations between int8 layers are rounded too.
     `reduced_range`: whether int8 weights use seven bits; None: as this processor needs.
     """
     int8 = [layer for layer, name in chosen.items() if name == "int8"]
@@ -110,7 +113,7 @@ def quantize_layers(
     notes = _fold_into(work, model, list(chosen) if "equalise" in techniques else [*int8, *fp8])
     data = calibration_batches(work, calibration.batches)
     calls = runs(model, data or [work.inputs])
-    output_ranges = partial(_output_ranges, model, calls, calibration) if sums else None
+    output_ranges = partial(_output_ranges, model, calls, calibration)
     compensated = {layer: name for layer, name in chosen.items() if name != "fp8"}
     context = Context(
         model,
@@ -118,7 +121,8 @@ def quantize_layers(
         compensated,
         calls,
         lambda: spans_of(work, model, int8, calibration, data),
-        output_ranges,
+        None if sums == "numbers" else output_ranges,
+        sums == "int8",
         reduced_range,
     )
     notes_on_compensation = compensate(context, techniques, lambda: work.inputs.clone()(model))
@@ -133,10 +137,10 @@ def quantize_layers(
         | {layer: quantized_layer(model.get_submodule(layer), "fp8") for layer in fp8}
     ).items():
         replace_layer(model, layer, quantized)
-    round_outputs(model, rounded)
-    notes_on_compensation += (
-        [f"{counted(sum_count, 'sum')} (concatenations too) on integers"] if sums and int8 else []
-    )
+    round_outputs(model, rounded, only_exported=sums == "exported")
+    if int8 and (sum_count or sums == "int8"):
+        where = "on integers" if sums == "int8" else "on integers in exported files"
+        notes_on_compensation += [f"{counted(sum_count, 'sum')} (concatenations too) {where}"]
     notes += [f"{counted(len(fp8), 'layer')} in fp8, inputs scaled row by row"] if fp8 else []
     return [
         *notes,

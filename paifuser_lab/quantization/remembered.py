@@ -15,7 +15,7 @@ from ..model.layers import BATCH_NORMS
 from ..model.replace import replace_layer
 from ..records import counted
 from .factory import obstacle, quantized_layer
-from .layers.int8 import Int8Layer, Requantization
+from .layers.int8 import Exported, Int8Layer, Requantization
 from .layers.layer import QuantizedLayer
 from .residuals import round_outputs, rounded_outputs
 
@@ -32,8 +32,22 @@ def norms_of(model: nn.Module) -> set[str]:
 def remembered_of(model: nn.Module, placed: set[str], norms: set[str]) -> dict[str, Any]:
     """Which of the batch-norms were folded, and the format and ranges of each quantized layer."""
     layers = {layer: _remembered_layer(model.get_submodule(layer)) for layer in sorted(placed)}
-    answers = {module: _pair(span) for module, span in rounded_outputs(model).items()}
-    return {"folded": sorted(norms - norms_of(model)), "layers": layers, "answers": answers}
+    live, exported = (
+        {module: _pair(span) for module, span in rounded.items()}
+        for rounded in (rounded_outputs(model), rounded_outputs(model, only_exported=True))
+    )
+    return {
+        "folded": sorted(norms - norms_of(model)),
+        "layers": layers,
+        "answers": live,
+        "exported_answers": exported,
+    }
+
+
+def roundings_of(model: nn.Module) -> str:
+    """What an exported file of the model depends on besides its weights and its output."""
+    placed = {name for name, one in model.named_modules() if isinstance(one, QuantizedLayer)}
+    return repr(remembered_of(model, placed, set())) if placed else ""
 
 
 def restore_layers(model: nn.Module, remembered: dict[str, Any]) -> None:
@@ -52,7 +66,13 @@ def restore_layers(model: nn.Module, remembered: dict[str, Any]) -> None:
                 f"{reason if layer in modules else 'there is none'}"
             )
         replace_layer(model, layer, _restored_layer(modules[layer], fields))
-    round_outputs(model, {module: Range(*pair) for module, pair in remembered["answers"].items()})
+    # folders of earlier versions have no exported ones
+    for only_exported, answers in (
+        (False, remembered["answers"]),
+        (True, remembered.get("exported_answers", {})),
+    ):
+        spans = {module: Range(*pair) for module, pair in answers.items()}
+        round_outputs(model, spans, only_exported=only_exported)
 
 
 def reduce_ranges(model: nn.Module) -> list[str]:
@@ -91,23 +111,36 @@ def _remembered_layer(layer: nn.Module) -> dict[str, Any]:
     if isinstance(layer, Int8Layer):
         fields |= {
             "range": _pair(layer.span),
-            "onward": _pair(layer.requantization.span),
-            "clamp": list(layer.requantization.clamp or ()),
+            **_connection(layer.requantization, is_input_rounded=layer.is_input_rounded),
         }
-        fields |= {
-            "is_shared": layer.requantization.is_shared,
-            "is_given_rounded": layer.is_input_rounded,
-        }
+        if (exported := layer.exported) is not None:
+            fields["exported"] = _connection(
+                exported.requantization, is_input_rounded=exported.is_input_rounded
+            )
     return fields
+
+
+def _connection(requantization: Requantization, *, is_input_rounded: bool) -> dict[str, Any]:
+    return {
+        "onward": _pair(requantization.span),
+        "clamp": list(requantization.clamp or ()),
+        "is_shared": requantization.is_shared,
+        "is_given_rounded": is_input_rounded,
+    }
+
+
+def _requantization(fields: dict[str, Any]) -> Requantization:
+    clamp = tuple(fields["clamp"]) or None
+    return Requantization(_span(fields["onward"]), clamp, fields["is_shared"])
 
 
 def _restored_layer(layer: nn.Module, fields: dict[str, Any]) -> QuantizedLayer:
     restored = quantized_layer(layer, fields["format"], _span(fields.get("range")))
     if isinstance(restored, Int8Layer):
-        restored.requantization = Requantization(
-            _span(fields["onward"]), tuple(fields["clamp"]) or None, fields["is_shared"]
-        )
+        restored.requantization = _requantization(fields)
         restored.is_input_rounded = fields["is_given_rounded"]
+        if exported := fields.get("exported"):
+            restored.exported = Exported(_requantization(exported), exported["is_given_rounded"])
     restored.bias = (
         None
         if fields["bias"] is None

@@ -192,13 +192,16 @@ def _consumer(source: Source, input_ranges: Mapping[str, Range]) -> str | None:
 
 @dataclass(frozen=True)
 class RoundedOutput:
-    """A module's forward hook that rounds its output."""
+    """A module's forward hook that rounds its output, everywhere or in exported files alone."""
 
     span: Range
+    only_exported: bool = False
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
         """The output in int8; a compiler or an exporter sees the rounding."""
         if not isinstance(output, Tensor) or not output.is_floating_point():
+            return output
+        if self.only_exported and not torch.compiler.is_exporting():
             return output
         if torch.compiler.is_compiling():
             return fake_quantize(output, self.span)
@@ -210,19 +213,23 @@ class RoundedOutput:
         return Int8Tensor(quantize_values(numbers, self.span), self.span, output.dtype)
 
 
-def round_outputs(model: nn.Module, spans: Mapping[str, Range]) -> None:
+def round_outputs(
+    model: nn.Module, spans: Mapping[str, Range], *, only_exported: bool = False
+) -> None:
     """Make these modules round their outputs; those that already do are not changed."""
-    done = rounded_outputs(model)
+    done = rounded_outputs(model, only_exported=only_exported)
     for module, span in spans.items():
         if done.get(module) != span:
-            model.get_submodule(module).register_forward_hook(RoundedOutput(span))
+            model.get_submodule(module).register_forward_hook(RoundedOutput(span, only_exported))
 
 
-def rounded_outputs(model: nn.Module) -> dict[str, Range]:
-    """The modules that round their outputs, and the ranges."""
+def rounded_outputs(model: nn.Module, *, only_exported: bool = False) -> dict[str, Range]:
+    """The modules that round their outputs, everywhere or in exported files alone, and the
+    ranges.
+    """
     return {
         name: hook.span
         for name, module in model.named_modules()
         for hook in module._forward_hooks.values()
-        if isinstance(hook, RoundedOutput)
+        if isinstance(hook, RoundedOutput) and hook.only_exported == only_exported
     }

@@ -16,6 +16,7 @@ from ..quantization import (
     Calibration,
     How,
     QuantizedLayer,
+    Sums,
     Technique,
     int4_notes,
     no_layer_message,
@@ -72,9 +73,10 @@ class Precision(Step):
         description="whether int8 weights use 7 bits, so that no processor saturates; by default "
         "where this one would",
     )
-    sums: Literal["numbers", "int8"] = Field(
-        default="numbers",
-        description="how sums and concatenations of int8 layers are computed; int8 is for export",
+    sums: Sums = Field(
+        default="exported",
+        description="where sums and concatenations of int8 layers are computed on integers: in "
+        "exported files and engines alone, in the live model too (int8), or nowhere (numbers)",
     )
     compensate: list[Technique] = Field(
         default=[],
@@ -90,7 +92,7 @@ class Precision(Step):
     @property
     def label(self) -> str:
         named = ", ".join(f"{pattern}: {name}" for pattern, name in self.layers.items())
-        sums = "sums in int8" if self.sums == "int8" else ""
+        sums = {"int8": "sums in int8", "numbers": "sums in fp32"}.get(self.sums, "")
         return " + ".join(
             (" · ".join(part for part in (self.default, named, sums) if part), *self.compensate)
         )
@@ -116,7 +118,7 @@ class Precision(Step):
                 layers,
                 calibration,
                 self.compensate,
-                sums=self.sums == "int8",
+                sums=self.sums,
                 reduced_range=self.reduced_range,
             )
             draft.notes += int4_notes(draft.work, draft.module, layers)

@@ -90,8 +90,8 @@ def test_the_file_holds_quantizers_and_integers(tmp_path):
     export_onnx(variant.module, work.inputs.clone(), tmp_path / "model.onnx")
     graph = onnx.load(tmp_path / "model.onnx").graph
     kinds = [node.op_type for node in graph.node]
-    assert kinds.count("QuantizeLinear") == 3, "the input of each int8 layer"
-    assert kinds.count("DequantizeLinear") == 3 + 4 + 1, (
+    assert kinds.count("QuantizeLinear") == 4, "the input of each int8 layer, and of the sum"
+    assert kinds.count("DequantizeLinear") == 4 + 4 + 1, (
         "these inputs, every layer's weight, and the int8 linear layer's bias"
     )
     weights = [tensor for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.INT8]

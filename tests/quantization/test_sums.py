@@ -118,6 +118,7 @@ def as_shown(model: nn.Module, images: Tensor, patch: pytest.MonkeyPatch) -> Ten
     """What the operators that an exporter is shown give, run as they are."""
     with patch.context() as patched, torch.no_grad():
         patched.setattr(torch.compiler, "is_compiling", lambda: True)
+        patched.setattr(torch.compiler, "is_exporting", lambda: True)
         return model(images)
 
 
@@ -195,6 +196,31 @@ def test_onnx_runtime_computes_convolutions_sums_and_linear_layers_on_integers(t
     )
     before = onnxruntime_kinds(chosen(work, sums="numbers").module, work, tmp_path)
     assert before["QLinearAdd"] == 0 and before["QLinearConv"] < 8
+
+
+def test_by_default_sums_are_on_integers_in_files_alone(monkeypatch):
+    work = work_of(Residual(pools=False))
+    default, numbers, whole = (
+        chosen(work, sums=sums, layers={"head": "fp32"}).module
+        for sums in ("exported", "numbers", "int8")
+    )
+    images = torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        assert torch.equal(default(images), numbers(images))
+    assert error(default(images), whole(images)) > 1e-4
+    assert torch.equal(as_shown(default, images, monkeypatch), as_shown(whole, images, monkeypatch))
+
+
+def test_files_that_differ_only_in_their_sums_are_kept_apart():
+    work = work_of(Residual())
+    images = work.inputs.args[0]
+    last, engine = {"layers": {"head": "fp32"}}, {"backend": "onnxruntime"}
+    kinds = "exported", "numbers", "exported"
+    first, numbers, again = (
+        lab.apply(work, Recipe([{"precision": INT8 | last | {"sums": kind}}, engine])).model(images)
+        for kind in kinds
+    )
+    assert torch.equal(first, again) and not torch.equal(first, numbers)
 
 
 def test_onnx_runtime_concatenates_integers(tmp_path):
@@ -296,10 +322,11 @@ def test_layers_in_16_bits_around_sums_in_int8():
     assert error(variant.model(work.inputs.args[0]), work.output()) < 0.1
 
 
-def test_the_same_is_put_in_place_again_without_data():
+@pytest.mark.parametrize("sums", ["exported", "int8"])
+def test_the_same_is_put_in_place_again_without_data(sums):
     work = work_of(Residual())
     fresh = copy.deepcopy(work.model)
-    model = chosen(work).module
+    model = chosen(work, sums=sums).module
     layers = {name for name, one in model.named_modules() if hasattr(one, "requantization")}
     remembered = remembered_of(model, layers, norms_of(fresh))
     restore_layers(fresh, remembered)

@@ -16,7 +16,7 @@ from ...model.watch import FAILED, watching
 from ...workload import running
 from ..calibration import check_finite
 from ..factory import quantized_layer
-from ..layers.int8 import Int8Layer
+from ..layers.int8 import Exported, Int8Layer
 from ..layers.layer import QuantizedLayer
 from ..neighbours import requantizations
 from ..residuals import ResidualPlan, plan_residuals
@@ -41,6 +41,7 @@ class Context:
     spans: Callable[[], dict[str, Range]]  # the input ranges of int8 layers in the present model
     # the ranges of layers' outputs; None: sums are not rounded
     output_ranges: Callable[[list[str]], dict[str, Range]] | None = None
+    are_sums_live: bool = False  # sums are rounded in the live model too, not in files alone
     reduced_range: bool | None = None  # of int8 weights; None: as this processor needs
     weights: dict[str, Quantized] = field(default_factory=dict)
     shifts: dict[str, Tensor] = field(default_factory=dict)
@@ -71,12 +72,16 @@ class Context:
         int8 = {layer: module for layer, module in layers.items() if isinstance(module, Int8Layer)}
         spans = {layer: module.span for layer, module in int8.items()}
         plan, output_ranges = self._sums(spans)
-        for layer, requantization in (
-            requantizations(self.graph, spans) | plan.requantizations(spans, output_ranges)
-        ).items():
+        live = requantizations(self.graph, spans)
+        with_sums = live | plan.requantizations(spans, output_ranges)
+        for layer, requantization in (with_sums if self.are_sums_live else live).items():
             int8[layer].requantization = requantization
         for layer in plan.consumers:
-            int8[layer].is_input_rounded = True
+            int8[layer].is_input_rounded = self.are_sums_live
+        if not self.are_sums_live:
+            for layer in plan.layers.keys() | plan.consumers:
+                requantization = with_sums.get(layer, int8[layer].requantization)
+                int8[layer].exported = Exported(requantization, layer in plan.consumers)
         return layers
 
     def residual_roundings(self) -> tuple[dict[str, Range], int]:

@@ -59,6 +59,16 @@ class Requantization:
         )
 
 
+@dataclass(frozen=True)
+class Exported:
+    """How an exported file connects a layer with its neighbours, where sums are on integers there
+    alone.
+    """
+
+    requantization: Requantization
+    is_input_rounded: bool
+
+
 class Int8Layer(QuantizedLayer):
     """Quantizes its input to 256 values, unless it already is, and multiplies integers."""
 
@@ -67,6 +77,7 @@ class Int8Layer(QuantizedLayer):
         self.span = span
         self.requantization = Requantization()
         self.is_input_rounded = False  # to this layer's input range, by the module before
+        self.exported: Exported | None = None  # in exported files, in place of these two
 
     def forward(self, x: Tensor) -> Tensor:
         """A compiler or an exporter sees the roundings, which it fuses itself; otherwise oneDNN
@@ -88,8 +99,10 @@ class Int8Layer(QuantizedLayer):
 
     def _shared_output(self, output: Tensor) -> Tensor:
         """The float output, rounded where other layers read the rounded values too."""
-        next_span, clamp = self.requantization.span, self.requantization.clamp
-        if next_span is None or not self.requantization.is_shared:
+        exported = self.exported if torch.compiler.is_exporting() else None
+        requantization = exported.requantization if exported else self.requantization
+        next_span, clamp = requantization.span, requantization.clamp
+        if next_span is None or not requantization.is_shared:
             return output
         return fake_quantize(output if clamp is None else output.clamp(*clamp), next_span)
 
@@ -106,7 +119,9 @@ class Int8Layer(QuantizedLayer):
         """Input and weight through the roundings, as operators that compilers and exporters
         recognise.
         """
-        rounded = x.float() if self.is_input_rounded else fake_quantize(x.float(), self.span)
+        exported = self.exported if torch.compiler.is_exporting() else None
+        is_rounded = exported.is_input_rounded if exported else self.is_input_rounded
+        rounded = x.float() if is_rounded else fake_quantize(x.float(), self.span)
         scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
         weight = torch.ops.quantized_decomposed.dequantize_per_channel(
             self.values, scales, zeros, 0, -128, 127, torch.int8
