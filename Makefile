@@ -20,6 +20,8 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 # Executed as quick copies, with fewer seconds and rounds; the longest first, so that two workers end together.
 COPIES := out/notebooks
 LONGEST := $(patsubst %,$(COPIES)/%.ipynb,60_attention 40_precision 50_compress 00_tour)
+# Python keeps what it compiles, wherever that is switched off: torch is compiled anew by each of many processes otherwise.
+unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 NAME ?=
 # What depends on the processor is tested once more as on one with AVX2 alone: no AVX-512, VNNI or bf16.

@@ -175,12 +175,15 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if isinstance(tensor, Tensor) and self.number(tensor) not in self.fixed:
                     self.branches = True
 
-        before = sys.getprofile()
+        before: Any = sys.getprofile()
         sys.setprofile(see)
         try:
             yield
         finally:
-            sys.setprofile(before)
+            if hasattr(before, "enable"):  # cProfile's is no function, and resumes by itself
+                before.enable()
+            else:
+                sys.setprofile(before)
 
 
 def _gives_values(func: Any, reads: list[Tensor]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -37,6 +39,15 @@ def test_operators_are_recorded_with_their_layers_in_order() -> None:
         and graph.weights["conv.weight"] in conv.reads
     )
     assert graph.outputs == {graph.operations[-1].makes[0]}
+
+
+def test_a_profiler_of_python_that_is_on_goes_on_after_an_observation() -> None:
+    profiler = cProfile.Profile()
+    with profiler:
+        observe(Small(), lambda: None)
+        sorted([2, 1])
+    profiler.create_stats()
+    assert any(function[2] == "<built-in method builtins.sorted>" for function in profiler.stats)
 
 
 def test_a_layer_used_twice_is_entered_twice() -> None:
