@@ -332,7 +332,8 @@ class Session:
             if not again and self._is_withdrawn(recipe, known):
                 return
             # the first figure and the layers of the unchanged model come before all that is slow
-            if not len(recipe) and known is None:
+            is_first = not len(recipe) and known is None
+            if is_first:
                 self._update(version, status="measuring", total=QUICK_ROUNDS)
                 quick = bench.timed_quickly(on_round)
                 with self._lock:
@@ -353,6 +354,9 @@ class Session:
                         return
             known = self.tried.comparison(recipe)
             self._update(version, comparison=known)
+            if is_first:  # the page was being painted when its layers were timed
+                with self._lock:
+                    self.tried.drop_noisy_profile(recipe)
             self._profile(recipe, version, variant if len(recipe) else self._own)
             self._profile(self._history.first, version, self._own)
             self._finish(version, variant=shown, **({"comparison": known} if known else {}))

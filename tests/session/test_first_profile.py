@@ -8,6 +8,7 @@ import torch
 import paifuser_lab as lab
 from paifuser_lab.jobs import measuring
 from paifuser_lab.jobs.measuring import earlier_profile, keep_profile
+from paifuser_lab.records import Quality
 from paifuser_lab.session import Session
 from tests.support.models import Small, images
 
@@ -37,6 +38,25 @@ def test_the_next_session_of_the_same_model_begins_with_its_profile(monkeypatch)
     )
     assert second.state.profile.workload is work.name
     second.close()
+
+
+@pytest.mark.parametrize(("others_share", "times"), [(0.5, 2), (0.0, 1)])
+def test_a_first_profile_while_the_page_was_being_painted_is_taken_again(
+    others_share, times, monkeypatch
+):
+    real, taken = measuring.profile, []
+
+    def profile(*args, **options):
+        share = 0.0 if taken else others_share
+        taken.append(
+            real(*args, **options).model_copy(update={"quality": Quality(others_share=share)})
+        )
+        return taken[-1]
+
+    monkeypatch.setattr(measuring, "profile", profile)
+    session = Session(small(), rounds=1, seconds=0.1)
+    assert session.wait(120).profile.quality.others_share == 0 and len(taken) == times
+    session.close()
 
 
 def test_a_profile_is_kept_for_the_same_structure_inputs_and_machine_only(monkeypatch):
