@@ -61,6 +61,10 @@ SOURCES = {
     "memory_replay": ("python -m benchmarks memory-replay FILES", "memory"),
     "export": ("python -m benchmarks export", "converter"),
     "faults": ("python -m benchmarks faults", "variant training planner streaming converter"),
+    "fuzz": (
+        "python -m benchmarks fuzz",
+        "variant importer memory/snapshots profiler/traces records",
+    ),
     "stream": ("python -m benchmarks stream", "streaming"),
     "stream_video": ("python -m benchmarks stream-video", "streaming"),
     "serve": ("python -m benchmarks serve", "streaming"),
