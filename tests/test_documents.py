@@ -22,6 +22,7 @@ from benchmarks.pages import BLOCK as MEASURED
 from benchmarks.pages import pages_of
 from paifuser_lab.cli import program
 from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.records import quality
 from paifuser_lab.zoo.language import save_example_text, save_tiny_llama
 from tests.support.clips import clip
 
@@ -230,6 +231,13 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "load.md": check_load,
     "memory.md": check_memory,
 }
+
+
+def test_the_limits_of_a_quiet_machine_are_those_that_records_go_by() -> None:
+    (row,) = re.findall(r"^\| quiet \| others took .*$", TEXTS["workbench.md"], re.MULTILINE)
+    limits = [quality.MAX_OTHERS, quality.MAX_WAITED, 0.9, quality.MAX_SPREAD]
+    limits += [*quality.ROWS_RANGE, quality.MIN_CLOCK]
+    assert [int(text) for text in re.findall(r"\d+", row)][:7] == [round(100 * x) for x in limits]
 
 
 def test_every_replacement_is_for_code_of_a_page() -> None:
