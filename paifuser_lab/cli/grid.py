@@ -45,7 +45,8 @@ def _values_of(text: str) -> tuple[str, list[Value]]:
     quoted.
     """
     name, sign, listed = text.partition("=")
-    if not sign or not name.strip() or not listed.strip():
+    name = name.strip()
+    if not sign or not name.isidentifier() or not listed.strip():
         raise PaifuserError(
             f"{text!r} gives no values to a parameter; write name=value,value or name=low..high."
         )
@@ -54,14 +55,14 @@ def _values_of(text: str) -> tuple[str, list[Value]]:
     except RecipeError as error:
         raise PaifuserError(
             f"The values of '{name}' cannot be read; put words with commas or brackets in quotes: "
-            f"{listed}"
+            f"{listed!r}"
         ) from error
     expanded: list[Value] = []
     for value in values:
         if isinstance(value, list | dict):
             raise PaifuserError(f"'{name}' is given {value!r}; each value is a number or a word.")
         expanded += _range(name, value)
-    return name.strip(), expanded
+    return name, expanded
 
 
 def _range(name: str, value: Value) -> list[Value]:
