@@ -13,8 +13,6 @@ switches      what can be switched, a file each
 functions     faster forms of plain functions
 """
 
-from __future__ import annotations
-
 from .acceleration import Acceleration
 from .features import (
     disable,

@@ -13,8 +13,6 @@ evaluate         the error and the time of changed layers
 cost             the error, latency and metric at each share of the keys, as a record
 """
 
-from __future__ import annotations
-
 from .block_lists import Sparsity
 from .cost import attention_cost
 from .discover import Attending, Call, find_attention, lists_from_data, record_calls

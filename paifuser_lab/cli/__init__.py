@@ -4,8 +4,6 @@ and their groups, other modules are named after theirs, `bench` makes commands o
 per combination of parameters, which `grid` makes.
 """
 
-from __future__ import annotations
-
 from .program import app, main
 
 __all__ = ["app", "main"]

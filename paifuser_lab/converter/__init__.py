@@ -31,8 +31,6 @@ native      a package of AOTInductor run without Python, by a C++ program
 origins     which layers a node of an ONNX file was made of
 """
 
-from __future__ import annotations
-
 from .export import ONNXConverter, export
 from .exportable import Exportable
 from .exporters import exporters

@@ -11,8 +11,6 @@ manifests/       the templates of these manifests
 templates/       the scripts as they are copied: run, check, serve, batch, ray_serve
 """
 
-from __future__ import annotations
-
 from .deploying import DeployOptions, deploy, deployments
 from .folder import checked_file
 

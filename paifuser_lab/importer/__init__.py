@@ -10,8 +10,6 @@ pt2           programs of torch.export
 aten_layers   the layers of torch.nn that operators of a program are
 """
 
-from __future__ import annotations
-
 from .limits import Imported
 
 __all__ = ["Imported"]

@@ -6,8 +6,6 @@ memory_queries  those about memory: does it fit, how buffers pack, what a pool s
 worker          a thread that runs jobs while there are any, and the load of others meanwhile
 """
 
-from __future__ import annotations
-
 from . import memory_queries as memory_queries  # registers them
 from .queries import QUERIES, Query, QueryContext, query_named, subject_of
 

@@ -10,8 +10,6 @@ turns        whose turn it is to run models: one thread at a time
 datasheets   published figures of devices that are not present
 """
 
-from __future__ import annotations
-
 from .machine import hardware, keep_faster, machine_label, thread_choices, threads
 
 __all__ = [

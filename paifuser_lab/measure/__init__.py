@@ -6,8 +6,6 @@ pages       page faults and resident bytes of this process
 watch       how quiet the machine was meanwhile
 """
 
-from __future__ import annotations
-
 from .difference import output_error
 from .pages import page_faults, peak_resident_bytes, resident_bytes, restart_peak
 from .timing import (

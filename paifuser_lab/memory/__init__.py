@@ -15,8 +15,6 @@ sole_readers  values that only one layer or sum reads, and the sums that may wri
 reuse         activations and sums that write over an input where nobody reads it
 """
 
-from __future__ import annotations
-
 from .fit import fits
 from .predict import Predictor, predicted_peak
 

@@ -30,8 +30,6 @@ checks         the performance checklist
 traces         traces of torch's profiler: written, read, summarised
 """
 
-from __future__ import annotations
-
 from .advice import explain
 from .allocations import memory_timeline
 from .batches import batch_size

@@ -36,8 +36,6 @@ export           what an export wrote, what each target does here, a deploy fold
 stream           what a stream did: speed, latency, workers, what went wrong
 """
 
-from __future__ import annotations
-
 from .acceleration import AccelerationStatus as AccelerationStatus
 from .acceleration import FasterFunctionReport as FasterFunctionReport
 from .acceleration import SwitchState as SwitchState

@@ -19,8 +19,6 @@ select_layers.py      the layers to estimate
 subject.py            layers, batches, and temporary changes of a layer, such as rounding
 """
 
-from __future__ import annotations
-
 from .estimate_channels import importance
 from .estimate_layers import sensitivity
 

@@ -6,8 +6,6 @@ baseline  the one latency of the unchanged model, of all comparisons that timed 
 state     an immutable snapshot of what the views show
 """
 
-from __future__ import annotations
-
 from .session import Session
 
 __all__ = ["Session"]

@@ -29,8 +29,6 @@ model_stream a stream that runs a model over a video
 optional     the packages of the extra `stream`
 """
 
-from __future__ import annotations
-
 from .batching import Batcher, BatchRule
 from .sink import Callback, Sink
 from .source import Group, Items, Source

@@ -21,8 +21,6 @@ history            what was measured in any session, in the user's database
 limit              the quality limit of a variant, and the layers or step that break it
 """
 
-from __future__ import annotations
-
 from .apply_recipe import apply, apply_as_timed
 from .cache import kept_variant
 from .variant import Variant

@@ -11,8 +11,6 @@ data        batches, sampling, and errors that name the batch
 seeding     sets and restores the random state
 """
 
-from __future__ import annotations
-
 from ..machine.turns import QUIET
 from .eval_mode import running, running_in_turns
 from .infer_inputs import inputs_of_shapes

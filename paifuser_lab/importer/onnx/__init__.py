@@ -10,8 +10,6 @@ runtime    the file in ONNX Runtime
 load       which of the two, with parity proven
 """
 
-from __future__ import annotations
-
 from .load import load_onnx
 from .runtime import OnnxModel
 

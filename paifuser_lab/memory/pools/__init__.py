@@ -6,8 +6,6 @@ device  the pool on CUDA: a named pool of torch's caching allocator; its segment
 calls   `memory_pool`, the pool of a device; the page faults that it spares a model's calls
 """
 
-from __future__ import annotations
-
 from .calls import PoolGain, memory_pool, pool_calls, pool_gain
 from .device import DevicePool, cupy_in_torch_memory, pools_of
 from .heap import HeapPool, heap_obstacle

@@ -7,8 +7,6 @@ convolutions  the memory inside a convolution on a CPU
 blocks        the repeated blocks of a model, which checkpointing applies to
 """
 
-from __future__ import annotations
-
 from .predictor import Predictor, predicted_peak
 
 __all__ = ["Predictor", "predicted_peak"]

@@ -16,8 +16,6 @@ allocator    a simulated caching allocator: split, coalesce, streams, pools
 replay       the recorded requests under other settings
 """
 
-from __future__ import annotations
-
 from .analysis import memory_snapshot
 from .reading import read_snapshot
 from .replay import replay

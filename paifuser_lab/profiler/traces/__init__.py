@@ -1,7 +1,5 @@
 """Traces of torch's profiler: write them with layer names, and summarise any saved one."""
 
-from __future__ import annotations
-
 from .reading import read_trace
 from .writing import trace
 

@@ -17,8 +17,6 @@ cut_notes.py       why a layer keeps its channels, and the notes on a cut
 predicted_cost.py  the predicted cost of fewer channels, before any cut
 """
 
-from __future__ import annotations
-
 from .grouping import CutProblem, Structure, channel_groups, couple
 from .predicted_cost import cut_cost
 from .removal import cut, cut_again, cut_and_remember, mask

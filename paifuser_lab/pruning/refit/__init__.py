@@ -7,8 +7,6 @@ least_squares.py  new weights for the layers that lost inputs, from sums over ro
 shrunk_layers.py  which layers those are, their outputs before the cut, and what a refit may use
 """
 
-from __future__ import annotations
-
 from .shrunk_layers import products, shrunk_layers
 from .techniques import REPAIRS, Repair, refit_model, repairs_for
 

@@ -7,8 +7,6 @@ latency.py         the model's time as a function of its groups' widths
 target.py          the widths for a share of the original's cost, and what is achieved
 """
 
-from __future__ import annotations
-
 from .measure import staircase, stairs
 from .target import (
     ChosenWidths,

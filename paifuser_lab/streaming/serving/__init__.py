@@ -6,8 +6,6 @@ server       the HTTP server of one process, its graceful stop, and serving unti
 ray_serve    the same service behind Ray Serve, on this machine or a cluster
 """
 
-from __future__ import annotations
-
 from .ray_serve import serve_on_ray
 from .server import Server, serve
 from .service import Limits, Predictor, Service

@@ -4,8 +4,6 @@ video        a video file, whose packets workers decode
 images       a folder of images, a column of a Parquet file; images made as by a camera
 """
 
-from __future__ import annotations
-
 from .images import Camera, ImageFolder, ParquetImages
 from .video import VideoFile
 

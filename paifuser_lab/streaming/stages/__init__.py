@@ -8,8 +8,6 @@ overlay      answers drawn onto the images; small previews
 encode       frames as packets of a video
 """
 
-from __future__ import annotations
-
 from .answer import Postprocess
 from .decode import Decode
 from .encode import Encode

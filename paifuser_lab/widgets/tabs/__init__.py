@@ -2,8 +2,6 @@
 one: a file here, its name below, and its folder of ES modules in `widgets/`.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from ..section import register

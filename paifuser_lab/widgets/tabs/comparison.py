@@ -1,7 +1,5 @@
 """The section of a comparison: a recipe's measured effect against the baseline."""
 
-from __future__ import annotations
-
 from ...records import Comparison
 from ...views.comparison import picture
 from ..section import chart_section

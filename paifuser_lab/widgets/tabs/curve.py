@@ -1,7 +1,5 @@
 """The section of a batch sweep: throughput, latency and memory over batch sizes."""
 
-from __future__ import annotations
-
 from ...records import BatchSweep
 from ...views.batch_sweep import picture
 from ..section import chart_section

@@ -1,7 +1,5 @@
 """The section of an explanation: why a model or a layer is not faster."""
 
-from __future__ import annotations
-
 from ...records import Explanation
 from ..section import Section
 

@@ -2,8 +2,6 @@
 of it.
 """
 
-from __future__ import annotations
-
 from ...records import MemorySnapshot
 from ...views.memory_snapshot import picture
 from ..section import chart_section

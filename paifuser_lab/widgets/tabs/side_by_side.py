@@ -1,7 +1,5 @@
 """The section of two profiles, layer by layer."""
 
-from __future__ import annotations
-
 from ...records import SideBySide
 from ...views.side_by_side import picture
 from ..section import chart_section

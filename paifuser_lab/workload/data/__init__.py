@@ -10,8 +10,6 @@ documented: by an epoch of training, by a metric or a loss over all test data, a
 batches of a loader without a length where all of them are used.
 """
 
-from __future__ import annotations
-
 from .epochs import Batches
 from .joined import Samples, samples_of
 from .sampled import SampledBatches, example_inputs, sampled_batches

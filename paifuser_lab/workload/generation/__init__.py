@@ -6,8 +6,6 @@ phases   prefill and decode, each a workload
 text     a plain text as data
 """
 
-from __future__ import annotations
-
 from .decoder import Decoder, TorchDecoder, greedy, surprise
 from .phases import Generation, generation
 from .text import give_text, judged_windows

@@ -8,8 +8,6 @@ shapes     reshape, transpose, slice, gather, pad, resize
 reduction  sums, means, extremes
 """
 
-from __future__ import annotations
-
 from . import layers, pointwise, reduction, shapes, sizes
 from .registry import OPERATORS, SIZE_RULES, Call, Sizes
 
