@@ -136,9 +136,7 @@ class FileError(PaifuserError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, with the next one if it ends in a colon; without a
-    message, the name of the error's class.
-    """
+    """An error's first line, and the next if it ends in a colon; else the name of its class."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     count = next(
         (index for index, line in enumerate(lines, 1) if not line.rstrip().endswith(":")),

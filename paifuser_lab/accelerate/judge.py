@@ -60,9 +60,7 @@ class Judge:
         return {offer.name for group in (*self._waiting, self._again) for offer in group}
 
     def next_way(self, steps: int) -> Way | None:
-        """The way of the next block, `steps` being all steps of the loop so far; None when there is
-        nothing to judge, or not yet: then `best` holds.
-        """
+        """The way of the next block after `steps` steps; None where `best` holds for now."""
         while True:
             way = self.race.next_way() if self.race is not None else None
             if self.race is not None and way is None:

@@ -31,9 +31,7 @@ MOST_NOTES = 50
 
 
 class Loop:
-    """The models and optimizers of a loop, and its switches: judged, or in force because they were
-    asked for.
-    """
+    """The models and optimizers of a loop, and its switches: judged, or in force as asked for."""
 
     def __init__(self, meter: Meter) -> None:
         self.watcher, self.judging = Watcher(self), Judging(self, meter)

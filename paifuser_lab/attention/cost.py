@@ -122,9 +122,7 @@ class _Measurement:
         self.sparse = {layer: sparse_layer(self.model, layer) for layer in self.seen.able}
 
     def evaluate(self, shown: Progress) -> None:
-        """Compute the errors against attention to all keys: of each layer on its own inputs, and
-        of the model.
-        """
+        """Compute the errors against attention to all keys, of each layer and of the model."""
         whole = self.work.output()
         for keep in self.keeps:
             self._check_stop()

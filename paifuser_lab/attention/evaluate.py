@@ -121,9 +121,7 @@ def evaluate_layers(
     inputs: Inputs,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Evaluated]:
-    """Each layer of a model against that of a changed copy, on its inputs; equal layers are timed
-    once.
-    """
+    """Each layer against that of a changed copy, on its inputs; equal layers are timed once."""
     taken: dict[Any, tuple[float, float]] = {}
     results = {}
     layer_inputs = _inputs_of(model, layers, inputs)

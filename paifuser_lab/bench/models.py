@@ -26,9 +26,7 @@ ENGINES = {"inductor": "Inductor", "onnxruntime": "ONNX Runtime", "openvino": "O
 
 
 class HandRatio(Record):
-    """The plan's choice against the fastest engine called directly, timed in turn; above 1 the
-    plan is faster.
-    """
+    """The plan's choice over the fastest engine called directly, in turn; above 1 it is faster."""
 
     plan: str
     best_by_hand: str

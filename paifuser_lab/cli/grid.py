@@ -1,6 +1,4 @@
-"""The runs of a sweep: the product of the values of each parameter, checked against the parameters
-that the notebook declares.
-"""
+"""The runs of a sweep: every combination of values, checked against the notebook's parameters."""
 
 from __future__ import annotations
 
@@ -78,9 +76,7 @@ def _range(name: str, value: Value) -> list[Value]:
 
 
 def runs_of(notebook: Path, values: Mapping[str, Sequence[Value]]) -> list[Run]:
-    """Every combination of the values; raises for undeclared parameters and values of another
-    type.
-    """
+    """Every combination of the values; raises for undeclared parameters and wrong types."""
     if "out" in values:
         raise PaifuserError("The sweep itself chooses each run's 'out'; leave it out.")
     if empty := [name for name, listed in values.items() if not listed]:

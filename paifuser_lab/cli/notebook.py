@@ -166,9 +166,7 @@ def _check_complete(output: Path) -> None:
 
 @contextmanager
 def _static_views() -> Iterator[None]:
-    """Show pictures instead of widgets in the notebook's kernel; restore this process
-    afterwards.
-    """
+    """Show pictures in place of widgets in the notebook's kernel; restore this process after."""
     before = os.environ.get("PAIFUSER_STATIC")
     os.environ.setdefault("PAIFUSER_STATIC", "1")
     try:

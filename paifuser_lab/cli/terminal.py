@@ -14,9 +14,7 @@ TEXT_COLUMNS = ("name", "recipe", "model", "device", "note", "best", "layer", "k
 
 
 def print_table(captions: str | Sequence[str], rows: list[dict[str, str]]) -> None:
-    """Print a table with a row per dict below its title and other captions, as wide as the
-    terminal; numbers are aligned to the right.
-    """
+    """Print a table of dicts below its captions, as wide as the terminal; numbers to the right."""
     from ..records.text import terminal_width, text_table
 
     width = terminal_width()

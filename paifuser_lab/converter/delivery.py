@@ -52,9 +52,7 @@ def deliver(stage: Path, goal: Path) -> None:
 
 
 def _check_replaceable(goal: Path, artefact: Path) -> None:
-    """Raise where a folder would go with what somebody else put into it, or a file stands in the
-    way of a folder.
-    """
+    """Raise where a folder would go with others' files, or a file is in a folder's way."""
     if not goal.exists() or (artefact.is_file() and goal.is_file()):
         return
     if goal.is_dir() != artefact.is_dir():

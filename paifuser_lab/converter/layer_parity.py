@@ -121,9 +121,7 @@ class Live:
 
 
 def comparable_sites(graph: Graph, live: Live) -> list[Site]:
-    """The layers whose last node, alone or at the end of what was joined into it, makes what the
-    live layer returns.
-    """
+    """The layers whose last node, or what it was joined into, makes the live layer's output."""
     last = {part.layer: at for at, node in enumerate(graph.nodes) for part in node.parts}
     sites = []
     for at, node in enumerate(graph.nodes):

@@ -51,9 +51,7 @@ def rounds_to_int8(program: ExportedProgram) -> bool:
 
 
 def reading_notes(program: ExportedProgram) -> tuple[str, ...]:
-    """What a process has to register before it reads the program: operators that `import torch`
-    does not.
-    """
+    """What a process must register before it reads the program, beyond `import torch`."""
     calls = [node for module in _modules(program) for node in module.graph.nodes]
     others = [node for node in calls if _namespace(node) not in BUILT_IN]
     named = [node for node in others if _namespace(node) != DECOMPOSED]

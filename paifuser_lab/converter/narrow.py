@@ -113,9 +113,7 @@ def _cast(source: str, made: str, kind: int) -> Any:
 
 
 def widen_norms(model: Any) -> None:
-    """Let norms whose weights are wider than their input compute in that width, as torch does under
-    autocast; ONNX wants one type for both.
-    """
+    """Let norms with weights wider than their input compute in that width, as under autocast."""
     import onnx
 
     graph = model.graph

@@ -38,9 +38,7 @@ def opset_of(model: Any) -> int:
 
 
 def lower_opset(name: str, model: Any, opset: int) -> None:
-    """Change a model to an older opset; raise with the lowest that works and the operator to
-    blame.
-    """
+    """Change a model to an older opset; raise with the lowest that works and what is to blame."""
     import onnx
 
     own = opset_of(model)

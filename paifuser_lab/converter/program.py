@@ -208,9 +208,7 @@ def reason(error: BaseException) -> str:
 
 
 def _failing_layer(function: FlatModel, tensors: list[Tensor], *, dynamic: bool) -> str:
-    """The innermost layer that is being captured when torch.export fails; '' where it cannot be
-    told.
-    """
+    """The innermost layer being captured when torch.export fails; '' where unknown."""
     shapes = {"tensors": batch_dimensions(tensors)} if dynamic else None
     with compilers_silenced(), running(function.model), _entered(function.model) as layers:
         try:

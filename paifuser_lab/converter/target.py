@@ -82,9 +82,7 @@ class Target(ABC):
     def first_difference(
         self, exportable: Exportable, path: Path, tensors: list[Tensor], tolerance: float
     ) -> LayerDifference | None:
-        """The first layer whose output in the artefact is past the tolerance, for the message of a
-        refusal; None where the target cannot tell.
-        """
+        """The first layer past the tolerance in the artefact; None where the target cannot tell."""
         return None
 
     def tolerance(self, precision: str) -> float:

@@ -30,9 +30,7 @@ CACHES = ("__pycache__", ".ipynb_checkpoints")  # what running or looking at the
 
 @contextmanager
 def replaced_folder(folder: str | Path) -> Iterator[Path]:
-    """A stage to write into, which becomes the folder if the block succeeds; what was there is
-    checked before and after.
-    """
+    """A stage that becomes the folder if the block succeeds; both are checked before and after."""
     target = checked_path(folder).absolute()
     check_replaceable(target)
     try:

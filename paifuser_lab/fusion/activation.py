@@ -1,6 +1,4 @@
-"""Activations that can be fused with a layer: their calls in a traced graph, their torch functions
-and their oneDNN arguments.
-"""
+"""Activations that can be fused with a layer: traced calls, torch functions, oneDNN arguments."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ Bound = Callable[[Tensor, Tensor | None], Tensor]
 
 @dataclass(frozen=True)
 class Activation:
-    """An activation: its torch function, its oneDNN arguments (name, scalars, algorithm), and its
-    in-place function.
-    """
+    """Its torch function, its oneDNN arguments (name, scalars, algorithm), and one in place."""
 
     compose: Unary
     onednn: tuple[str, tuple[float, ...], str]
@@ -115,9 +111,7 @@ def _of_module(module: nn.Module) -> str | None:
 
 
 def _of_wrapper(module: nn.Module) -> str | None:
-    """The activation of a user-defined module that does nothing but call one, such as
-    transformers' GELUActivation.
-    """
+    """The activation of a user's module that only calls one, as transformers' GELUActivation."""
     if module._modules or module._parameters or module._buffers or module._forward_hooks:
         return None
     try:

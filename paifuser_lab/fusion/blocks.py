@@ -30,9 +30,7 @@ ADDED = "fused_residual"  # the keyword for the residual that a block adds to it
 
 @dataclass(frozen=True)
 class Joined:
-    """A call in a block's graph, of a layer or of a block that ends in one, and the nodes that are
-    fused with it, by name.
-    """
+    """A call of a layer, or of a block that ends in one, and the nodes fused with it, by name."""
 
     call: str
     swallowed: tuple[str, ...]

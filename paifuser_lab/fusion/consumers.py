@@ -164,9 +164,7 @@ class Follower:
         return (reader, others[0]) if len(others) == 1 else None
 
     def _summed(self, call: fx.Node) -> tuple[tuple[fx.Node, ...], fx.Node | None, str]:
-        """The sum that reads a layer's output and its other operand; or the reason why there is
-        none that can be fused.
-        """
+        """The sum that reads a layer's output and its other operand; or why none can be fused."""
         passed = self.passed((call,))
         last = passed[-1]
         if self.reader(last) is None:
@@ -216,9 +214,7 @@ class Follower:
         )
 
     def is_written_between(self, call: fx.Node, swallowed: tuple[fx.Node, ...]) -> bool:
-        """Whether another node may write into a tensor between a call and the last node that is
-        fused with it.
-        """
+        """Whether a node may write into a tensor between a call and the last one fused with it."""
         return any(
             self.writes(node)
             for node in self._between(call, (call, *swallowed)[-1])

@@ -1,6 +1,4 @@
-"""This project's kernels on a CUDA device: depthwise and 1×1 convolutions and linear layers,
-in 16 bits.
-"""
+"""This project's CUDA kernels: depthwise and 1×1 convolutions and linear layers, in 16 bits."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ HALVES = (torch.bfloat16, torch.float16)
 
 
 def kernel_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """The kernel for all of it, or '' if there is none. A layer alone is left to cuBLAS and
-    cuDNN.
-    """
+    """The kernel for all of it, or ''; a layer alone is left to cuBLAS and cuDNN."""
     if (
         dtype not in HALVES
         or activation not in ACTIVATIONS

@@ -276,9 +276,7 @@ class Evaluator:
         self.shown.advance(doing=site.layer)
 
     def _copies(self, layer: FusedLayer) -> int:
-        """The number of copies that are timed in turn, so that a weight is as far from the
-        processor as it is in the model.
-        """
+        """How many copies are timed in turn, so that weights are as far away as in the model."""
         whole = sum(parameter.nbytes for parameter in self.model.parameters())
         return max(1, min(MOST_COPIES, min(whole, COLD_BYTES) // max(1, layer.weight.nbytes)))
 
@@ -288,9 +286,7 @@ class Evaluator:
         call: Callable[[], Any],
         dtype: torch.dtype | None = None,
     ) -> tuple[float | None, str]:
-        """The error between two outputs, and what is wrong with it or ''; the tolerance is larger
-        in 16 bits.
-        """
+        """The error between two outputs, and what is wrong with it or ''; 16 bits may err more."""
         allowed = max(self.tolerance, TOLERANCE_OF_HALVES) if dtype in HALVES else self.tolerance
         try:
             error = output_error(reference(), call())[0]

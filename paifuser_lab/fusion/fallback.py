@@ -27,9 +27,7 @@ def composing(is_on: bool = True) -> Iterator[None]:
 
 
 def is_composed() -> bool:
-    """Whether a compiler, an exporter, a functorch transform or a tool that reads the structure
-    needs to see the separate operators.
-    """
+    """Whether a compiler, exporter, transform or tool needs to see the separate operators."""
     if torch.compiler.is_compiling() or torch._C._is_tracing() or torch.onnx.is_in_onnx_export():
         return True
     if forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None:

@@ -42,9 +42,7 @@ class Ready:
 
 
 def width_of(layer: Any, x: Tensor) -> int:
-    """The number of input channels of a layer; -1, which no input has, if the input has another
-    number of dimensions.
-    """
+    """A layer's input channels; -1, which no input has, at another number of dimensions."""
     if layer.weight.dim() == 4:
         return int(layer.weight.shape[1]) * int(layer.groups) if x.dim() == 4 else -1
     return int(layer.weight.shape[1]) if x.dim() > 1 else -1

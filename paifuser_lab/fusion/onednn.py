@@ -43,9 +43,7 @@ def geometry_of(layer: Any) -> tuple[list[int], list[int], list[int], int]:
 
 
 def is_channels_last(x: Tensor, weight: Tensor) -> bool:
-    """Whether torch's output of such a convolution is channels-last: where the strides of the
-    images or of the weight suggest it.
-    """
+    """Whether torch's output of such a convolution is channels-last, by image or weight strides."""
     return any(suggest_memory_format(tensor) is torch.channels_last for tensor in (x, weight))
 
 

@@ -49,9 +49,7 @@ def run_product(
     activation: str,
     backend: str,
 ) -> Tensor:
-    """activation(x @ matrix + added) in one call where a backend supports the operands, else
-    unfused.
-    """
+    """activation(x @ matrix + added) in one call where a backend can, else unfused."""
     if misfit(x, matrix, bias, added, kind=kind):
         return composed(x, matrix, bias, added, kind=kind, activation=activation)
     weight = matrix if kind == "linear" else matrix.t()

@@ -101,9 +101,7 @@ def site_name(block: str, product: Product) -> str:
 
 
 def products_of(follower: Follower) -> Iterator[Product]:
-    """The products of a block's graph that are followed by a sum or an activation; the nodes of
-    each are reserved.
-    """
+    """The products in a block's graph before a sum or activation; their nodes are reserved."""
     for node in list(follower.graph.nodes):
         operands = _operands(node)
         if operands is not None and (product := _followed(follower, node, *operands)) is not None:
@@ -122,9 +120,7 @@ def functional_convolutions(follower: Follower) -> list[str]:
 
 
 def _operands(node: fx.Node) -> tuple[str, tuple[fx.Node, fx.Node, fx.Node | None]] | None:
-    """The kind of a product, its x, matrix and bias; None for any other node, or for a call with
-    other arguments.
-    """
+    """The kind of a product, its x, matrix and bias; None for any other node or call."""
     kind = CALLS.get(node.target) if node.op in ("call_function", "call_method") else None
     named = {
         name: node.kwargs[name]

@@ -70,9 +70,7 @@ class View:
 
 @dataclass
 class FusionSites:
-    """The sites of a model, in the order in which they run, and the blocks that are rewritten for
-    some of them.
-    """
+    """The sites of a model in running order, and the blocks rewritten for some of them."""
 
     sites: list[Site] = field(default_factory=list)
     views: dict[str, View] = field(default_factory=dict)
@@ -263,9 +261,7 @@ class _Search:
                 yield chain
 
     def _is_end(self, layer: str, home: str) -> bool:
-        """Whether a block's output is the layer's output, so that what follows the block follows
-        the layer.
-        """
+        """Whether a block's output is the layer's, so that what follows it follows the layer."""
         call = self._call(layer, home)
         if (
             not home

@@ -23,9 +23,7 @@ LISTS = (nn.ModuleList, nn.ModuleDict)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A module's state: its class, plain values, which tensors it has, and the parts that the block
-    uses.
-    """
+    """A module's state: class, plain values, which tensors it has, and the parts that are used."""
 
     kind: type[nn.Module]  # for a fused layer or block its unfused class
     is_fused: bool = False  # whether it has to be fused

@@ -25,9 +25,7 @@ SERIAL_TOLERANCE = 0.05
 
 
 class Timing(NamedTuple):
-    """Repetitions of one run, in seconds: the fastest, the median, their sum, and the CPU time of
-    the process.
-    """
+    """Repetitions of a run, in seconds: fastest, median, sum, and the process's CPU time."""
 
     fastest_s: float
     middle_s: float

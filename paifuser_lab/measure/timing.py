@@ -245,9 +245,7 @@ def _calls_per_turn(candidate: Candidate) -> int:
 
 
 def wait_until_quiet() -> None:
-    """Wait until the threads of the previous turn sleep: spinning thread pools would slow the next
-    one.
-    """
+    """Wait until the last turn's threads sleep: spinning pools would slow the next one."""
     for _ in range(MAX_SLEEPS):
         before = time.process_time()
         time.sleep(SLEEP_S)

@@ -202,9 +202,7 @@ NOTE = (
 
 
 def plan_memory(subject: Workload | Derived) -> MemoryPlan:
-    """Pack the buffers of one call of a model or variant into one arena, and measure what torch's
-    allocator holds for that call.
-    """
+    """Pack the buffers of a call into one arena, and measure what torch's allocator holds."""
     work = workload_of(subject)
     own = None if isinstance(subject, Workload) else subject.own_threads
     # a failing model raises here with its layer's name, and first-call allocations are done

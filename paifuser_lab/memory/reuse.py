@@ -57,9 +57,7 @@ class Reused:
 
 
 def reuse(model: nn.Module, work: Workload) -> Reused:
-    """Run activations and sums of a model in place, measured, and check that its output is the same
-    to the bit.
-    """
+    """Run activations and sums in place, measured; check that the output is the same to the bit."""
     expected = _output_hash(model, work)
     if _output_hash(model, work) != expected:
         raise StepError(

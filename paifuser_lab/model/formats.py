@@ -1,6 +1,4 @@
-"""Number formats: the precision that each keeps, and rounding to it. The same arithmetic predicts
-errors and runs in quantized layers.
-"""
+"""Number formats, their precision and rounding: for predicted errors as in quantized layers."""
 
 from __future__ import annotations
 
@@ -114,16 +112,12 @@ class Quantized:
 
 
 def quantize(weight: Tensor, bits: int, *, channel: int = 0) -> Quantized:
-    """Quantize a weight symmetrically around zero, with one scale per channel, or per group of
-    neighbours below seven bits.
-    """
+    """Quantize a weight symmetrically, a scale per channel, or per group below seven bits."""
     return with_scales(weight, scales_of(weight, bits, channel=channel), bits, channel=channel)
 
 
 def scales_of(weight: Tensor, bits: int, *, channel: int = 0) -> Tensor:
-    """The scales (channels, groups) that map the largest weight of each group to the largest
-    integer; 1 where all weights are zero.
-    """
+    """The scales (channels, groups) from largest weight to largest integer; 1 for zeros."""
     rows = weight.detach().transpose(0, channel)
     inputs = rows[0].numel()
     groups = group_count(inputs, bits)
@@ -163,9 +157,7 @@ def rounded(weight: Tensor, name: str, *, channel: int = 0) -> Tensor:
 
 
 def to_fp8(values: Tensor, dims: int | tuple[int, ...] = -1) -> tuple[Tensor, Tensor]:
-    """Values in fp8, and the scales that map the largest value along `dims` to fp8's largest; 1
-    where all values are zero.
-    """
+    """Values in fp8, and the scales to its largest along `dims`; 1 where all are zero."""
     values = values.float()
     scales = values.abs().amax(dim=dims, keepdim=True) / FP8_MAX
     scales = torch.where(scales == 0, torch.ones_like(scales), scales)

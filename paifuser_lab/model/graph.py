@@ -28,9 +28,7 @@ READS_MEMORY = ("tolist", "numpy")
 
 @dataclass(frozen=True)
 class Operation:
-    """One operator call: its name, the layer that ran it, the tensors it read and produced, as
-    indices, and its numeric arguments.
-    """
+    """An operator call: name, layer, tensors read and produced by index, numeric arguments."""
 
     name: str
     layer: str

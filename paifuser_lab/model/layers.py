@@ -21,9 +21,7 @@ CHANNEL_OF: dict[type[nn.Module], int] = {
 
 
 def channel_of(layer: nn.Module) -> int | None:
-    """Which dimension of a layer's weight is its output channels; None for a layer without a weight
-    to quantize.
-    """
+    """Which dimension of a weight is output channels; None for layers without one to quantize."""
     for kind, channel in CHANNEL_OF.items():
         if isinstance(layer, kind) and type(layer).forward is kind.forward:
             return channel
@@ -56,9 +54,7 @@ def has_hooks(layer: nn.Module) -> bool:
 
 
 def is_altered(layer: nn.Module) -> bool:
-    """Whether a call does more than the layer's class: it has hooks, or parametrizations compute
-    its weights.
-    """
+    """Whether a call does more than the layer's class: by hooks or parametrizations."""
     return has_hooks(layer) or hasattr(layer, "parametrizations")
 
 

@@ -1,6 +1,4 @@
-"""Observe calls of layers: find the layer where a model fails, or where a NaN begins, in one more
-run.
-"""
+"""Observe calls of layers: find where a model fails, or where a NaN begins, in one more run."""
 
 from __future__ import annotations
 
@@ -200,9 +198,7 @@ class _WatchedCall:
 
 
 def _watchable(model: nn.Module) -> list[nn.Module]:
-    """The modules of a model, without those inside a compiled one: to watch them would compile it
-    anew.
-    """
+    """The modules of a model, less those in a compiled one, which would be compiled anew."""
     found: dict[nn.Module, None] = {}
     pending = [model]
     while pending:

@@ -37,9 +37,7 @@ def weights_hash(model: nn.Module | Mapping[str, Tensor]) -> str:
 
 
 def answer_hash(output: Any) -> str:
-    """The SHA-256 of the tensors in a model's output, which differs for models of equal weights
-    whose outputs differ.
-    """
+    """The SHA-256 of an output's tensors: models of equal weights can differ in it."""
     return weights_hash({str(index): leaf for index, leaf in enumerate(tensors_in(output))})
 
 
@@ -50,9 +48,7 @@ def weights_bytes(model: nn.Module) -> int:
 
 
 def parameter_count(model: nn.Module, *, own: bool = False, counted: set[int] | None = None) -> int:
-    """The number of a model's weights, or of a layer's own; integer weights count, which torch
-    stores as buffers.
-    """
+    """The number of weights, also of one layer; integer ones count, which are buffers in torch."""
     counted = set() if counted is None else counted
     total = 0
     for module in [model] if own else model.modules():
@@ -63,9 +59,7 @@ def parameter_count(model: nn.Module, *, own: bool = False, counted: set[int] | 
 
 
 def save_weights(model: nn.Module, path: str | Path) -> Path:
-    """Write the weights as safetensors, with their hash inside; tied weights are stored once and
-    stay tied.
-    """
+    """Write safetensors with their hash inside; tied weights are stored once and stay tied."""
     state = _state_of(model)
     tensors, aliases = _without_aliases(state)
     metadata = {"weights_hash": weights_hash(state), "aliases": json.dumps(aliases), "format": "pt"}

@@ -198,9 +198,7 @@ def is_reachable(output: Any) -> bool:
 
 
 def kept_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The tensors in attributes of layers that are no weight or buffer, as of an auxiliary loss,
-    by the attribute's name.
-    """
+    """The tensors in layers' attributes that are no weight or buffer, by the attribute's name."""
     for path, layer in model.named_modules():
         for name, value in vars(layer).items():
             if name in OF_EVERY_LAYER or not isinstance(value, Tensor | list | tuple | dict):

@@ -1,6 +1,4 @@
-"""Blocks whose activations are computed again in the backward pass, in a loop whose peak of memory
-is above a limit. Built on torch.utils.checkpoint.
-"""
+"""Activations computed again in the backward pass, where a loop's peak of memory is too high."""
 
 from __future__ import annotations
 

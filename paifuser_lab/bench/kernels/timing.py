@@ -1,6 +1,4 @@
-"""Times of calls on a GPU by torch.cuda: graphs replayed in turn, over inputs larger than the
-cache.
-"""
+"""Times of calls on a GPU: graphs replayed in turn, over inputs larger than the cache."""
 
 from __future__ import annotations
 

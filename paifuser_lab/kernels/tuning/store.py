@@ -1,6 +1,4 @@
-"""The best tiles measured, one JSON file per device: those shipped, overridden by the user's
-cache.
-"""
+"""The best tiles measured, a JSON file per device: shipped ones, and over them the user's."""
 
 from __future__ import annotations
 

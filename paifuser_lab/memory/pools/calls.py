@@ -104,9 +104,7 @@ def pool_calls(
 
 
 def _counted(call: Callable[[], object], calls: int, warm: int) -> tuple[float, float] | None:
-    """The median page faults and milliseconds of a call, after the first ones; None where nobody
-    counts them.
-    """
+    """The median page faults and ms of a call, after the first ones; None if uncounted."""
     for _ in range(warm):
         call()
     faults, times = [], []

@@ -254,9 +254,7 @@ class Predictor:
         return [value for state in states for value in state.values()]
 
     def _with_batch(self, batch: int) -> Subject:
-        """The subject with inputs and target of this batch; every tensor whose first dimension is
-        the example's is resized.
-        """
+        """The subject at this batch: tensors whose first dimension is the example's are resized."""
 
         def resized(tensor: Tensor) -> Tensor:
             if not tensor.ndim or tensor.shape[0] != self._example:

@@ -162,9 +162,7 @@ def _to_bf16(tensor: Tensor) -> Tensor:
 
 
 def example_of(work: Workload, options: StepOptions) -> tuple[Inputs, Any, int]:
-    """The inputs, the target and their batch: a batch of the train data for a step of training with
-    a loss, else the example inputs.
-    """
+    """Inputs, target and batch: of the train data for training with a loss, else the example."""
     example_batch(work)
     if not options.train or work.loss is None or work.train is None:
         return work.inputs, None, example_batch(work)

@@ -1,6 +1,4 @@
-"""A snapshot as a record: timeline by category, segment maps, who held the peak, and why
-memory ran out.
-"""
+"""A snapshot as a record: timeline, segment maps, who held the peak, why memory ran out."""
 
 from __future__ import annotations
 

@@ -151,9 +151,7 @@ def reserved_at_end(segments: list[Segment]) -> int:
 
 
 def segments_at(trace: Trace, segments: list[Segment], event: int) -> list[Segment]:
-    """The segments after an event, without their blocks: the last ones with all later events
-    undone.
-    """
+    """The segments after an event, without blocks: the last ones with later events undone."""
     ranges = _Ranges(segments)
     later = numpy.flatnonzero(numpy.isin(trace.action, GROWS + SHRINKS))
     for index in later[later > event][::-1]:
