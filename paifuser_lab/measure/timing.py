@@ -119,7 +119,7 @@ def rounds_in_turn(
         if done >= 5 and spent_s > seconds:
             return
         shuffle(order)
-        with turn(), _no_collection():
+        with turn(), no_collection():
             began = time.perf_counter()
             for candidate in order:
                 _take_turn(candidate, calls[candidate.name], samples[candidate.name])
@@ -298,7 +298,8 @@ def _synchronize(device: torch.device) -> None:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
+    """Without the collection of cycles, which would take time in between."""
     was_on = gc.isenabled()
     gc.disable()
     try:

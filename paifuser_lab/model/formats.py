@@ -170,16 +170,6 @@ def fp8_rounded(values: Tensor, dims: int | tuple[int, ...] = -1) -> Tensor:
     return (small.float() * scales).to(values.dtype)
 
 
-def weight_bytes(weight: Tensor, name: str, *, channel: int = 0) -> int:
-    """The bytes of a weight in a format, including its scales."""
-    number_format = format_of(name)
-    if number_format.is_float:
-        return weight.numel() * number_format.weight_bits // 8
-    inputs = weight.numel() // max(weight.shape[channel], 1)
-    groups = group_count(inputs, number_format.weight_bits)
-    return -(-weight.numel() * number_format.weight_bits // 8) + 4 * weight.shape[channel] * groups
-
-
 @dataclass(frozen=True)
 class Range:
     """The range of values that uint8 quantization maps to 256 steps; zero is always one of them."""

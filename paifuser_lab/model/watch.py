@@ -87,9 +87,9 @@ def failing_layer(model: nn.Module, run: Callable[[], Any]) -> tuple[str, list[s
 
 def first_nan(
     model: nn.Module, run: Callable[[], Any], *, is_bad: Callable[[Any], bool] = has_nan
-) -> str:
+) -> str | None:
     """The first layer whose output has a NaN, or is bad otherwise, and whose input is not; the
-    innermost, since it returns before those around it.
+    innermost, since it returns before those around it. None where there is no such layer.
     """
     sources: list[str] = []
     input_was_bad: list[bool] = []
@@ -104,7 +104,7 @@ def first_nan(
 
     with watching(model, enter, leave):
         run()
-    return sources[0] if sources else ""
+    return sources[0] if sources else None
 
 
 @contextmanager

@@ -58,6 +58,12 @@ def parameter_count(model: nn.Module, *, own: bool = False, counted: set[int] | 
     return total
 
 
+def float_dtype(module: nn.Module) -> torch.dtype:
+    """The dtype of the first weight in floats."""
+    floats = (weight.dtype for weight in module.parameters() if weight.is_floating_point())
+    return next(floats, torch.float32)
+
+
 def save_weights(model: nn.Module, path: str | Path) -> Path:
     """Write safetensors with their hash inside; tied weights are stored once and stay tied."""
     state = _state_of(model)
@@ -93,7 +99,10 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
         raise FileError(f"There is no weights file {str(path)!r}.")
     loaded = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     _check_fits(model, loaded, path.name)
-    _make_contiguous(model)
+    # a tensor made by `expand` has one memory location for many values: torch cannot load into it
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.layout is torch.strided and torch._debug_has_internal_overlap(tensor) == OVERLAPS:
+            tensor.data = tensor.data.contiguous()
     model.load_state_dict(loaded)
 
 
@@ -120,15 +129,6 @@ def _state_of(model: nn.Module) -> dict[str, Tensor]:
                 f"make it dense with .to_dense()."
             )
     return state
-
-
-def _make_contiguous(model: nn.Module) -> None:
-    """Give every value its own memory: a tensor made by `expand` has one memory location for many
-    values, and torch cannot load into it.
-    """
-    for tensor in (*model.parameters(), *model.buffers()):
-        if tensor.layout is torch.strided and torch._debug_has_internal_overlap(tensor) == OVERLAPS:
-            tensor.data = tensor.data.contiguous()
 
 
 def _bytes(tensor: Tensor) -> bytes | memoryview:

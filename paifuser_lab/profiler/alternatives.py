@@ -21,6 +21,7 @@ from torch import nn
 from ..errors import first_line
 from ..measure import timed_ms
 from ..model.formats import Range
+from ..model.weights import float_dtype
 from ..quantization import QuantizedLayer, obstacle, quantized_layer
 from ..records import Alternative, Hardware
 from .operators import Operators
@@ -81,7 +82,7 @@ def _tried(module: nn.Module, shape: tuple[int, ...], machine: Hardware) -> Iter
 
 def _trials(machine: Hardware, module: nn.Module, *, is_image: bool) -> Iterator[Trial]:
     """Steps that could help a layer: for fp32, another layout or dtype; for 16 bits, the layout."""
-    target, now = machine.target, _dtype(module)
+    target, now = machine.target, float_dtype(module)
     halves = (
         ("bf16", torch.bfloat16, target.bf16_gflops),
         ("fp16", torch.float16, target.fp16_gflops),
@@ -123,7 +124,7 @@ def _equal_layers(model: nn.Module, operators: Operators) -> dict[str, list[str]
             is_image and not any(module.children()) and _is_spatial(operators.of_layer(layer))
         )
         if is_spatial or (len(shapes) == 1 and isinstance(module, nn.Linear)):
-            groups[f"{module} {shapes} {_dtype(module)}"].append(layer)
+            groups[f"{module} {shapes} {float_dtype(module)}"].append(layer)
     return groups
 
 
@@ -138,7 +139,10 @@ def _is_spatial(operators: list[str]) -> bool:
 def _try(module: nn.Module, shape: tuple[int, ...], trial: Trial) -> Alternative:
     """Median times of the layer as it is and changed, call after call in turn."""
     device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
-    here, x = copy.deepcopy(module).eval(), torch.rand(shape, device=device, dtype=_dtype(module))
+    here, x = (
+        copy.deepcopy(module).eval(),
+        torch.rand(shape, device=device, dtype=float_dtype(module)),
+    )
     there, y = trial.change(copy.deepcopy(here)), trial.change(x)
     taken: dict[bool, list[float]] = {False: [], True: []}
     with torch.no_grad():
@@ -147,11 +151,4 @@ def _try(module: nn.Module, shape: tuple[int, ...], trial: Trial) -> Alternative
                 taken[is_changed].append(timed_ms(call, device))
     return Alternative(
         step=trial.step, here_ms=median(taken[False][1:]), there_ms=median(taken[True][1:])
-    )
-
-
-def _dtype(module: nn.Module) -> torch.dtype:
-    return next(
-        (weight.dtype for weight in module.parameters() if weight.is_floating_point()),
-        torch.float32,
     )

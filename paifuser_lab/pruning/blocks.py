@@ -24,11 +24,12 @@ from ..errors import StoppedError, first_line
 from ..measure import output_error
 from ..model.replace import replace_layer
 from ..model.watch import watching
+from ..model.weights import float_dtype
 from ..progress import progress
 from ..quantization import QuantizedLayer
 from ..records import counted
 from ..workload import Inputs, running
-from .groups.proof import HALF_TOLERANCE, TOLERANCE, exact_copy, format_of, outputs_of, relative_gap
+from .groups.proof import HALF_TOLERANCE, TOLERANCE, exact_copy, outputs_of, relative_gap
 from .groups.trace_labels import sign_flipped
 
 # the replacement as plain data; empty for a single tensor that is returned as it is
@@ -252,7 +253,7 @@ def obstacle(
     for layer in layers:
         zeroed(masked.get_submodule(layer))
     leave_out(shorter, blocks, layers)
-    tolerance = TOLERANCE.get(format_of(exact), HALF_TOLERANCE)
+    tolerance = TOLERANCE.get(float_dtype(exact), HALF_TOLERANCE)
     for example in examples:
         expected = outputs_of(masked, example)
         try:

@@ -89,7 +89,7 @@ class Subject:
         output = self.output(batch)
         if has_nan(output):
             model = self.work.model
-            where = describe(model, first_nan(model, lambda: self.output(batch)))
+            where = describe(model, first_nan(model, lambda: self.output(batch)) or "")
             raise MeasureError(
                 f"{self.work.name} outputs NaN on batch {batch.number}, first at {where}; fix "
                 "that layer."

@@ -6,13 +6,12 @@ an uninterrupted one does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from statistics import fmean
+from collections.abc import Iterable
 
 from ..records import counted
 from .history import History, StepFacts
 from .plan import TrainPlan
-from .precision import PrecisionSchedule
+from .precision import PrecisionSchedule, finite_mean
 from .rates import reaction
 
 
@@ -74,9 +73,3 @@ class Course:
         words = f"stopped early: {words} in {epochs}"
         ends = [(len(self.losses), words)] if self.is_idle else []
         return sorted([*self.precision.marks, *rates, *ends], key=lambda mark: mark[0])
-
-
-def finite_mean(losses: Sequence[float]) -> float:
-    """The mean of the losses that are finite; infinity where none is."""
-    finite = [loss for loss in losses if math.isfinite(loss)]
-    return fmean(finite) if finite else math.inf

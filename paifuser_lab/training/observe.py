@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ..model.watch import FAILED, watching
 from ..records.training_run import LOWEST_EXPONENT, RANGE_BINS, RANGE_WIDTH
 
 SMALLEST_NORMAL = torch.finfo(torch.float16).smallest_normal
@@ -71,26 +70,6 @@ def _counts(layer: nn.Module) -> Tensor:
     return counts
 
 
-def first_not_finite(model: nn.Module, run: Callable[[], object]) -> str | None:
-    """The first layer whose output is not finite though its input is, when `run` is called; the
-    innermost. None where there is no such layer.
-    """
-    began: list[str] = []
-    was_bad: list[bool] = []
-
-    def enter(layer: str, args: object, kwargs: object) -> None:
-        was_bad.append(_is_bad((args, kwargs)))
-
-    def leave(layer: str, output: object) -> None:
-        had = was_bad.pop()
-        if not began and not had and output is not FAILED and _is_bad(output):
-            began.append(layer)
-
-    with watching(model, enter, leave), torch.no_grad():
-        run()
-    return began[0] if began else None
-
-
 def layer_of_bad_gradient(model: nn.Module) -> str | None:
     """The last layer of the model whose gradient is not finite: the backward pass comes to it
     first.
@@ -103,7 +82,8 @@ def layer_of_bad_gradient(model: nn.Module) -> str | None:
     return bad[-1] if bad else None
 
 
-def _is_bad(values: object) -> bool:
+def is_not_finite(values: object) -> bool:
+    """Whether any tensor has a NaN or an infinity."""
     return any(
         isinstance(leaf, Tensor) and leaf.is_floating_point() and not bool(leaf.isfinite().all())
         for leaf in pytree.tree_leaves(values)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -70,7 +70,7 @@ class PrecisionSchedule:
 
     def _switch(self, reason: str) -> None:
         self.is_lower, self._switched = True, len(self._losses)
-        self._reference = _mean(self._losses[-WINDOW:])
+        self._reference = finite_mean(self._losses[-WINDOW:])
         self.marks.append((len(self._losses), f"{self._name} from here: {reason}"))
 
     @property
@@ -84,8 +84,8 @@ class PrecisionSchedule:
             if done < 2 * WINDOW or done % WINDOW:
                 return ""
             last, before = (
-                _mean(self._losses[-WINDOW:]),
-                _mean(self._losses[-2 * WINDOW : -WINDOW]),
+                finite_mean(self._losses[-WINDOW:]),
+                finite_mean(self._losses[-2 * WINDOW : -WINDOW]),
             )
             return f"the mean loss settled at {last:.4g}" if last > (1 - SETTLED) * before else ""
         share = float(until)
@@ -97,13 +97,14 @@ class PrecisionSchedule:
         if not math.isfinite(self._losses[-1]):
             return f"the loss became {self._losses[-1]}"
         after = len(self._losses) - (self._switched or 0)
-        last = _mean(self._losses[-WINDOW:])
+        last = finite_mean(self._losses[-WINDOW:])
         if after >= WINDOW and last > TROUBLE * self._reference:
             return f"the mean loss rose from {self._reference:.4g} to {last:.4g}"
         return ""
 
 
-def _mean(losses: list[float]) -> float:
+def finite_mean(losses: Sequence[float]) -> float:
+    """The mean of the losses that are finite; infinity where none is."""
     finite = [loss for loss in losses if math.isfinite(loss)]
     return fmean(finite) if finite else math.inf
 

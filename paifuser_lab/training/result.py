@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .course import finite_mean
+from .precision import finite_mean
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,23 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..errors import PaifuserError, StepError, StoppedError, first_line
-from ..model.watch import describe
+from ..model.watch import describe, first_nan
 from ..progress import Progress
 from ..records import counted
 from ..workload import QUIET
 from ..workload.data import Batch, Batches
 from ..workload.seeding import preserve_rng
 from .checkpointing import saved_buffers
-from .course import Course, finite_mean
+from .course import Course
 from .history import History, StepFacts
 from .hooks import Hooks, Objective
 from .learner import Learner
-from .observe import first_not_finite, layer_of_bad_gradient, range_layers
+from .observe import is_not_finite, layer_of_bad_gradient, range_layers
+from .precision import finite_mean
 from .result import Trained
 from .resume import OTHER_MODEL, Checkpoint, CheckpointFile
 
@@ -212,8 +214,9 @@ class Run:
             layer, part = layer_of_bad_gradient(self.model), "the gradient of "
         else:
             part = ""
-            with self.learner.computing(is_lower=is_lower):
-                layer = first_not_finite(self.model, lambda: self._objective_of(batch))
+            with self.learner.computing(is_lower=is_lower), torch.no_grad():
+                run = partial(self._objective_of, batch)
+                layer = first_nan(self.model, run, is_bad=is_not_finite)
         began = f"; it began in {part}{describe(self.model, layer)}" if layer is not None else ""
         raise StepError(self._not_finite(problem, began))
 

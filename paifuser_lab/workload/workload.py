@@ -212,7 +212,8 @@ class Workload:
                 raise forward_error(self, error) from error
             check_plain(self.name, output)
             if has_nan(output):
-                layer = first_nan(self.model, lambda: self.inputs.clone()(self.model))
+                run = lambda: self.inputs.clone()(self.model)
+                layer = first_nan(self.model, run) or ""
                 raise ForwardError(
                     f"{self.name} returns NaN on its example inputs, first at "
                     f"{describe(self.model, layer)}.",

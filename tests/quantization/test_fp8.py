@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import StepError
-from paifuser_lab.model.formats import FP8, FP8_MAX, fp8_rounded, rounded, to_fp8, weight_bytes
+from paifuser_lab.model.formats import FP8, FP8_MAX, fp8_rounded, rounded, to_fp8
 from paifuser_lab.model.weights import load_weights, save_weights, weights_bytes
 from paifuser_lab.planner.precision import plan_precision, recipe_of
 from paifuser_lab.quantization import (
@@ -94,9 +94,9 @@ def test_a_layer_in_fp8_is_the_plain_layer_on_rounded_numbers(name, dtype):
         close = 1e-5 if dtype == torch.float32 else 1e-2
         torch.testing.assert_close(made(inputs).float(), wanted, rtol=close, atol=close)
     torch.testing.assert_close(made.weight, twin.weight)
-    assert weights_bytes(made) == weight_bytes(layer.weight, "fp8") + (
-        0 if layer.bias is None else 4 * len(layer.bias)
-    )
+    rows = layer.weight.shape[0]
+    scales_and_bias = 4 * rows if layer.bias is None else 8 * rows
+    assert weights_bytes(made) == layer.weight.numel() + scales_and_bias
 
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import StepError
-from paifuser_lab.model.formats import Range, format_of, quantize, rounded, weight_bytes
+from paifuser_lab.model.formats import Range, format_of, quantize, rounded
 from paifuser_lab.model.graph import observe
 from paifuser_lab.model.weights import weights_bytes
 from paifuser_lab.quantization import (
@@ -97,13 +97,10 @@ def test_zero_is_always_a_step_and_a_constant_has_one_too():
     assert float(Range(0, 0).rounded(torch.zeros(3)).sum()) == 0
 
 
-def test_formats_are_known_by_name_and_take_what_they_say():
-    weight = torch.randn(16, 64)
+def test_formats_are_known_by_name():
     assert (
         format_of("int3-weights").weight_bits == 3 and not format_of("int3-weights").rounds_inputs
     )
-    assert weight_bytes(weight, "int8") == 16 * 64 + 4 * 16
-    assert weight_bytes(weight, "int4-weights") == 16 * 32 + 4 * 16 * 2
     with pytest.raises(ValueError, match="'int9' is no format; there are fp32"):
         format_of("int9")
 

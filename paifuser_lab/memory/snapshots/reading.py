@@ -6,12 +6,9 @@ data are built. Built on pickle.
 
 from __future__ import annotations
 
-import gc
 import io
 import pickle
 from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ import numpy
 
 from ..._files import checked_path, size_of
 from ...errors import FileError, first_line
+from ...measure.timing import no_collection
 from ...progress import Progress, progress
 from .snapshot import CODES, OOM, OTHER, Block, Segment, Snapshot, Trace
 from .stacks import Frame, Stacks
@@ -61,7 +59,7 @@ def _read(file: io.BufferedReader, name: str, size: int, shown: Progress) -> Sna
         )
     file.seek(0)
     try:
-        with _without_collection():
+        with no_collection():  # no cycle is made here, and looking for one takes longer
             content = io.BufferedReader(_Followed(file, shown), CHUNK_BYTES)
             return _snapshot(_PlainData(content).load(), name)
     except _CallingError as error:
@@ -79,18 +77,6 @@ def _read(file: io.BufferedReader, name: str, size: int, shown: Progress) -> Sna
         raise FileError(
             f"{name} is damaged or no memory snapshot ({_reason(error)}); {REMEDY}"
         ) from error
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """No cycle is made here, and looking for one takes longer than the rest."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _reason(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ...errors import MeasureError, first_line
 from ...measure import output_error
+from ...model.weights import float_dtype
 from ...workload import Inputs, running
 from .grouping import CutProblem
 from .removal import cut, mask
@@ -56,7 +57,7 @@ class _Trial:
     def __init__(self, problem: CutProblem, removals: Removals) -> None:
         self.structure, self.removals, self.proven = problem.structure, removals, Proven()
         self.model, self.inputs = exact_copy(problem.model, problem.work.inputs)
-        self.tolerance = TOLERANCE.get(format_of(self.model), HALF_TOLERANCE)
+        self.tolerance = TOLERANCE.get(float_dtype(self.model), HALF_TOLERANCE)
 
     def settle(self, groups: list[int]) -> None:
         """Accept these groups, or else each half of them separately."""
@@ -148,12 +149,6 @@ def _runs(model: nn.Module, inputs: Inputs) -> bool:
         )
     except Exception:
         return False
-
-
-def format_of(model: nn.Module) -> torch.dtype:
-    return next(
-        (weight.dtype for weight in model.parameters() if weight.is_floating_point()), torch.float32
-    )
 
 
 def outputs_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
