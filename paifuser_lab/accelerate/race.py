@@ -168,14 +168,11 @@ class Race:
         pairs = list(zip(self.blocks.get(without, ()), self.blocks.get(with_, ()), strict=False))
         if len(pairs) < 2:
             return None
-        is_timed = self._is_of_optimizers(without ^ with_) and all(
+        is_timed = all(self.offers[name].is_of_optimizers for name in without ^ with_) and all(
             block.optimizer_s for pair in pairs for block in pair
         )
         ratio = _ratio_by_optimizers if is_timed else _ratio
         return median_interval(numpy.asarray([ratio(slow, fast) for slow, fast in pairs]))
-
-    def _is_of_optimizers(self, names: Way) -> bool:
-        return all(self.offers[name].is_of_optimizers for name in names)
 
     def best(self) -> Way:
         """The fastest way, less every switch in it that is not faster by more than its interval;
@@ -246,12 +243,10 @@ class Race:
         smaller: list[Way] = []
         for name in sorted(way - self.reference):
             rest = way - {name}
-            if self._is_alive(rest) and not self._keeps(name, rest, way):
+            is_alive = rest in self.blocks and rest not in self.dropped
+            if is_alive and not self._keeps(name, rest, way):
                 smaller.append(rest)
         return smaller
-
-    def _is_alive(self, way: Way) -> bool:
-        return way in self.blocks and way not in self.dropped
 
     def _keeps(self, name: str, rest: Way, way: Way) -> bool:
         """Whether a switch is proven to help a way that is otherwise `rest`."""

@@ -46,7 +46,8 @@ def attention_cost(
     seconds, and the metric computed if the workload has one. After an interrupt, or if
     `should_stop` returns True, the results so far are returned.
     """
-    work = _to_all_keys(workload_of(subject))
+    work = copy.copy(workload_of(subject))
+    work.model = as_dense(work.model)  # which attends to all keys, as the reference of each share
     shares = _checked(keeps)
     seen = find_attention(work.model, work.inputs, kind)
     if not seen.able:
@@ -77,13 +78,6 @@ def _checked(keeps: Sequence[float]) -> tuple[float, ...]:
     if not shares or not all(0 < share <= 1 for share in shares):
         raise MeasureError(f"Shares of the keys lie above 0 and up to 1; {list(keeps)} are none.")
     return shares
-
-
-def _to_all_keys(work: Workload) -> Workload:
-    """The workload with a model that attends to all keys, the reference for every share."""
-    dense = copy.copy(work)
-    dense.model = as_dense(work.model)
-    return dense
 
 
 def _least_ms(samples: Mapping[str, Samples], name: str) -> float:

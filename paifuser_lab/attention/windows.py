@@ -51,7 +51,7 @@ def make_fused(model: nn.Module, layer: str) -> None:
 
 
 def _mixin_for(layer: nn.Module) -> type[Subclassed] | None:
-    if is_swin_block(layer):
+    if type(layer) is Block:
         return FusedBlock
     return FusedLayer if is_swin_layer(layer) else None
 
@@ -197,11 +197,6 @@ class FusedBlock(FusedWindows):
 
     def _attend(self, x: Tensor) -> Tensor:
         return self.attended(x, self.window, self.shift)
-
-
-def is_swin_block(layer: nn.Module) -> bool:
-    """Whether a layer is a block of the zoo's Swin."""
-    return type(layer) is Block
 
 
 class FusedLayer(FusedWindows):

@@ -91,17 +91,14 @@ def bench(
 
     def measure(name: str) -> None:
         work = load(name)
-        comparisons.append(_backends(work, seconds))
+        recipes = [Recipe([{"backend": options}]) for options in _options()]
+        compared = compare(work, *recipes, threads="each", seconds=seconds, metric=False)
+        comparisons.append(compared)
         if by_hand:
             hands[name] = _against_hand(work, seconds)
 
     failures = measure_each(names or MODELS, measure)
     return ModelsBench(comparisons=tuple(comparisons), by_hand=hands, failures=failures)
-
-
-def _backends(work: Workload, seconds: float) -> Comparison:
-    recipes = [Recipe([{"backend": options}]) for options in _options()]
-    return compare(work, *recipes, threads="each", seconds=seconds, metric=False)
 
 
 def _options() -> list[dict[str, object]]:

@@ -234,11 +234,8 @@ def _without_stars(arguments: dict[str, Any], of: Any) -> dict[str, Any]:
 def _named(values: Any) -> list[tuple[str, Any]]:
     """The leaves of nested values, named by the path to each."""
     paths, _ = pytree.tree_flatten_with_path(values)
-    return [(_identifier(pytree.keystr(path)), leaf) for path, leaf in paths]
-
-
-def _identifier(path: str) -> str:
-    return re.sub(r"\W+", "_", path).strip("_") or "output"
+    names = (re.sub(r"\W+", "_", pytree.keystr(path)).strip("_") for path, _ in paths)
+    return [(name or "output", leaf) for name, (_, leaf) in zip(names, paths, strict=True)]
 
 
 def _unique(names: Iterable[str], taken: Collection[str] = ()) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def plan_fold(model: nn.Module, graph: Graph) -> FoldPlan:
     """Decide for each batch-norm whether it can be folded into the layer before it."""
     pairs: list[tuple[str, str]] = []
     kept: dict[str, str] = {}
-    users = _names_by_module(model)
+    users = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
     for norm, module in model.named_modules():
         if not isinstance(module, BATCH_NORMS):
             continue
@@ -136,7 +136,8 @@ def _obstacle(
             return f"'{name}' is used more than once"
         if is_altered(module):
             return f"'{name}' has hooks or parametrizations"
-    if any(_is_shared(graph, tensor) for tensor in _weights_of(graph, layer, norm)):
+    weights = _weights_of(graph, layer, norm)
+    if any(len(graph.readers.get(tensor, ())) > 1 for tensor in weights):
         return f"weights of '{layer}' or '{norm}' are shared"
     if len(graph.readers.get(operation.reads[0], ())) != 1 or operation.reads[0] in graph.outputs:
         return f"the output of '{layer}' is used elsewhere too"
@@ -167,11 +168,3 @@ def _weights_of(graph: Graph, *layers: str) -> list[int]:
         for name in ("weight", "bias", "running_mean", "running_var")
     )
     return [graph.weights[name] for name in owned if name in graph.weights]
-
-
-def _is_shared(graph: Graph, tensor: int) -> bool:
-    return len(graph.readers.get(tensor, ())) > 1
-
-
-def _names_by_module(model: nn.Module) -> Counter[int]:
-    return Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))

@@ -90,9 +90,10 @@ def profile_in_turn(
     observations = [_first_run(subject, threads) for subject in subjects]
     if backward:
         _check_engines(observations)
+    devices = {one.work.device for one in observations if one.work.device.type == "cuda"}
     with (
         progress("profiling", runs + 3 * len(observations)) as shown,
-        torch.random.fork_rng(devices=_devices(observations)),
+        torch.random.fork_rng(devices=devices),
     ):
         with keep_when_stopped(
             lambda: all(one.watched_ms and one.plain_ms for one in observations)
@@ -107,12 +108,6 @@ def profile_in_turn(
             for observation in observations:
                 observation.is_interrupted = True
     return [finished(observation) for observation in observations]
-
-
-def _devices(observations: list[Observation]) -> list[torch.device]:
-    """The CUDA devices whose random state is to be restored."""
-    devices = {observation.work.device for observation in observations}
-    return [device for device in devices if device.type == "cuda"]
 
 
 def _first_run(subject: Workload | Derived, threads: int | None) -> Observation:

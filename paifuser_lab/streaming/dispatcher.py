@@ -47,18 +47,14 @@ class Node:
     last_probe: float = float("-inf")
     is_leaving: bool = False
 
-    @property
-    def outstanding(self) -> float:
-        """The weight in flight."""
-        return sum(flight.weight for flight in self.flights.values())
-
     def started_at(self, flight: Flight) -> float:
         """When the worker could begin with the group: it was sent, and the one before answered."""
         return max(flight.sent_at, self.last_answer)
 
     def cost(self, weight: float) -> float:
         """Expected seconds until it would answer another group of this weight."""
-        return (self.outstanding + weight) * (self.estimate or 0.0)
+        outstanding = sum(flight.weight for flight in self.flights.values())
+        return (outstanding + weight) * (self.estimate or 0.0)
 
     def remaining(self, flight: Flight, now: float) -> float:
         """Expected seconds until it answers a group that it holds."""

@@ -177,7 +177,7 @@ class Driver:
                 self.statistics.hedge(send.node, send.group)
             elif send.why == "again":
                 self.statistics.mark("sent again", node=send.node, group=send.group)
-            self.pool.send(send.node, work.group, work.next_part)
+            self.pool.send(send.node, work.group, work.parts[0] if work.parts else None)
         self._release(now)
         self._reader.grant(self.dispatcher.room)
         if now - self._looked_at >= LOOK_S:
@@ -376,11 +376,6 @@ class Work:
     parts: list[tuple[int, ...]] | None = None
     values: dict[int, Any] = field(default_factory=dict)
     node: str = ""
-
-    @property
-    def next_part(self) -> tuple[int, ...] | None:
-        """The frames to ask a worker for; None for all."""
-        return self.parts[0] if self.parts else None
 
     @property
     def is_complete(self) -> bool:

@@ -43,7 +43,11 @@ def model_stream(
     A path is opened by what it is; `options` are those of `Stream`. Workers open the model by its
     name or folder, where it has one.
     """
-    if out is not None and isinstance(source, str | Path) and _is_same(source, out):
+    if (
+        out is not None
+        and isinstance(source, str | Path)
+        and checked_path(source).resolve() == checked_path(out).resolve()
+    ):
         raise StreamError(f"{out} is the source; choose another name for what is written.")
     opened_model = OpenModel(model, trust=trust)
     if opened_model.image_shape is None:
@@ -66,10 +70,6 @@ def model_stream(
 def answer_alone(frame: Frame) -> Frame:
     """A frame without its image, which need not travel then."""
     return frame.with_(image=None)
-
-
-def _is_same(path: str | Path, other: str | Path) -> bool:
-    return checked_path(path).resolve() == checked_path(other).resolve()
 
 
 def source_of(path: str | Path) -> Source:

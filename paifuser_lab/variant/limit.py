@@ -83,9 +83,13 @@ def culprits(
         name for name, layer in variant.module.named_modules() if isinstance(layer, QuantizedLayer)
     ]
     worst: list[str] = []
-    recipe = _untrained(variant.recipe)
+    # the same layers in the same formats, by `precision` in place of `qat`
+    recipe = variant.recipe.of(
+        [_as_precision(step) if step.kind == "qat" else step for step in variant.recipe]
+    )
+    kinds = [step.kind for step in recipe]
     # The model before rounding may have left the cache: rebuild it once for all trials.
-    apply(work, _before_rounding(recipe))
+    apply(work, recipe[: kinds.index("precision") if "precision" in kinds else 0])
     error = _error_without(work, recipe, []) if _is_trained(variant.recipe) else _error_of(variant)
     while suspects and len(worst) < MAX_CULPRITS:
         part: Sequence[str] = suspects
@@ -108,16 +112,6 @@ def culprits(
 
 def _is_trained(recipe: Recipe) -> bool:
     return any(step.kind == "qat" for step in recipe)
-
-
-def _untrained(recipe: Recipe) -> Recipe:
-    """The same layers in the same formats, by `precision` in place of `qat`."""
-    return recipe.of([_as_precision(step) if step.kind == "qat" else step for step in recipe])
-
-
-def _before_rounding(recipe: Recipe) -> Recipe:
-    kinds = [step.kind for step in recipe]
-    return recipe[: kinds.index("precision") if "precision" in kinds else 0]
 
 
 def _as_precision(step: Step) -> dict[str, Any]:

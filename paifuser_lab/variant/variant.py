@@ -180,6 +180,8 @@ class Variant:
         )
 
     def _saved(self) -> SavedModel:
+        # `quantize_model` without data checks no step on inputs
+        was_run = all(report.relative_error is not None for report in self.reports)
         return SavedModel(
             name=self.work.name,
             origin=self.work.origin,
@@ -197,13 +199,8 @@ class Variant:
                 )
             ),
             preprocessing=self.work.preprocessing,
-            sketch=sketch_of(self.work, self.model) if self._was_run else None,
+            sketch=sketch_of(self.work, self.model) if was_run else None,
         )
-
-    @property
-    def _was_run(self) -> bool:
-        """Whether the steps were checked on inputs; `quantize_model` without data has none."""
-        return all(report.relative_error is not None for report in self.reports)
 
     def _checked(self) -> Measurement:
         """The measurement as far as known without timing."""

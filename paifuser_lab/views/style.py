@@ -291,7 +291,10 @@ def inline_svg(figure: Figure, hover: Mapping[str, str], variables: Mapping[str,
     prefix = "d" + hashlib.sha256(written.getvalue()).hexdigest()[:10] + "-"
     root = ElementTree.fromstring(written.getvalue())
     for element in list(root.iter()):
-        _localise(element)
+        element.tag = _local(element.tag)  # HTML needs no XML namespaces
+        attributes = {_local(key): value for key, value in element.attrib.items()}
+        element.attrib.clear()
+        element.attrib.update(attributes)
         tooltip = hover.get(element.get("id", ""))
         if tooltip is not None:
             title = ElementTree.Element("title")
@@ -306,14 +309,6 @@ def inline_svg(figure: Figure, hover: Mapping[str, str], variables: Mapping[str,
 def printable(text: str) -> str:
     """The text with unprintable characters replaced; line breaks are kept."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
-
-
-def _localise(element: ElementTree.Element) -> None:
-    """Drop XML namespaces, which HTML does not need."""
-    element.tag = _local(element.tag)
-    attributes = {_local(key): value for key, value in element.attrib.items()}
-    element.attrib.clear()
-    element.attrib.update(attributes)
 
 
 def _local(name: str) -> str:

@@ -66,18 +66,6 @@ class Chart:
     before: str = ""  # a sentence that stands in its place until there is a record
 
 
-def _no_layers(record: Any) -> Iterable[str]:
-    return ()
-
-
-def _no_state(state: State, context: Context) -> Data:
-    return {}
-
-
-def _applies(state: State, context: Context) -> str:
-    return ""
-
-
 @dataclass(frozen=True, eq=False)
 class Section:
     """A view and all that belongs to it; `register` adds it to the workbench."""
@@ -101,7 +89,7 @@ class Section:
     on the right, the name of a segment below that one; "sheet" is over the body of the workbench
     instead of in a tab.
     """
-    absent: Callable[[State, Context], str] = _applies
+    absent: Callable[[State, Context], str] = lambda state, context: ""
     """Why it does not apply to this model, as in "none in this model"; '' if it does."""
     is_wide: bool = False
     """Whether it is about the whole model, and replaces the layer details."""
@@ -111,7 +99,7 @@ class Section:
     """The name of its record in the state; '' if that is the section's name."""
     sources: Callable[[State], tuple[Any, ...]] | None = None
     """The arguments of `pack` in the workbench, if not its record alone."""
-    state: Callable[[State, Context], Data] = _no_state
+    state: Callable[[State, Context], Data] = lambda state, context: {}
     """What it adds to the state that the page is sent."""
     requests: Mapping[str, Callable[[Bench, Request], None]] = field(default_factory=dict)
     """Handlers of the page's requests: a click edits the recipe or starts a query."""
@@ -119,7 +107,7 @@ class Section:
     """The session's queries that compute its record."""
     follow_up: str = ""
     """The query to run after its record is set from outside."""
-    layers: Callable[[Any], Iterable[str]] = _no_layers
+    layers: Callable[[Any], Iterable[str]] = lambda record: ()
     """The layers that a record names; the workbench's model must have them."""
     folder: Path | None = None
     """The folder of its ES modules, if not in `widgets/`."""

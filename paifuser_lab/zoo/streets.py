@@ -128,7 +128,8 @@ def _ground(canvas: _Canvas) -> None:
     below = np.arange(canvas.side)[:, None] >= canvas.horizon
     canvas.image[below[:, 0]] = canvas.grey(0.4, 0.7)
     canvas.labels[below[:, 0]] = PAVEMENT
-    near = _nearness(canvas)[:, None]
+    below_horizon = np.arange(canvas.side) - canvas.horizon
+    near = np.clip(below_horizon / (canvas.side - canvas.horizon), 0.0, 1.0)[:, None]
     across = np.arange(canvas.side)[None, :] - (
         canvas.vanishing + (canvas.road.centre - canvas.vanishing) * near
     )
@@ -137,13 +138,6 @@ def _ground(canvas: _Canvas) -> None:
     canvas.labels[is_road] = ROAD
     is_dash = (np.floor(8 / (near + 0.15)) % 2 == 0) & (np.abs(across) < 1.5 * near)
     canvas.image[is_road & is_dash] = canvas.rng.uniform(0.75, 0.95)
-
-
-def _nearness(canvas: _Canvas) -> npt.NDArray[np.float64]:
-    """0 at the horizon, 1 at the bottom edge."""
-    return np.clip(
-        (np.arange(canvas.side) - canvas.horizon) / (canvas.side - canvas.horizon), 0.0, 1.0
-    )
 
 
 def _buildings(canvas: _Canvas) -> None:

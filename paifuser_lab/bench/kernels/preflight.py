@@ -28,7 +28,8 @@ SUPPORT = PACKAGE.parent / "tests" / "support"
 def probed(device_type: str) -> tuple[KernelProbe, ...]:
     """Probe every function, on a GPU or in the emulator."""
     try:
-        probes, source = _module("kernel_probes.py"), probe_source()
+        probes = _module("kernel_probes.py")
+        source = _file("cuda_on_cpu/probe.cu").read_text(encoding="utf-8")
         run = (
             CupyRunner(lambda kernel: source)
             if device_type == "cuda"
@@ -75,11 +76,6 @@ def emulator() -> ModuleType:
             "on a GPU."
         )
     return module
-
-
-def probe_source() -> str:
-    """The kernels that probe one function of common.cuh each."""
-    return _file("cuda_on_cpu/probe.cu").read_text(encoding="utf-8")
 
 
 @cache

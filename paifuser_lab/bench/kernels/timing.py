@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import Any
 
 import torch
 
@@ -67,14 +66,10 @@ def captured(calls: Sequence[Run]) -> Run:
 
 def event_clock(run: Run) -> float:
     """Milliseconds of a run by two events; the device sleeps first, so that the host is ahead."""
-    start, end = (_event() for _ in range(2))
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     torch.cuda._sleep(HEAD_START)  # type: ignore[no-untyped-call]
     start.record()
     run()
     end.record()
     end.synchronize()
     return float(start.elapsed_time(end))
-
-
-def _event() -> Any:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

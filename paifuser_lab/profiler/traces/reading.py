@@ -69,7 +69,8 @@ def _read(path: Path, name: str, *, is_exact: bool) -> Events | None:
     events = Events(name)
     try:
         with path.open("rb") as file, progress(f"Reading {name}", path.stat().st_size) as shown:
-            is_list, done = _first_byte(file) == b"[", 0
+            # a bare list of events begins with a bracket
+            is_list, done = _plain(file).read(1024).lstrip().startswith(b"["), 0
             prefix = "item" if is_list else "traceEvents.item"
             for event in ijson.items(_plain(file), prefix, use_float=not is_exact):
                 events.add(event)
@@ -97,8 +98,3 @@ def _plain(file: BinaryIO) -> BinaryIO:
     is_gzip = file.read(len(GZIP_MARK)) == GZIP_MARK
     file.seek(0)
     return cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_gzip else file
-
-
-def _first_byte(file: BinaryIO) -> bytes:
-    """The first character that is no space: '[' where the file is a bare list of events."""
-    return _plain(file).read(1024).lstrip()[:1]

@@ -68,7 +68,8 @@ def unit_scores(problem: CutProblem, method: str, seed: int) -> UnitScores:
                 span = ids[weight, layer.channel]
                 values = _by_position(layer, numpy.asarray(source.values[name]))
                 total += _sum_by_unit(units, structure.classes[span.start : span.stop], values)
-        scores.append(_normalised(total))
+        mean = float(total.mean())
+        scores.append(total / mean if mean > 0 else total)
     names = [structure.groups[index].name for index in sorted(without)]
     return UnitScores(scores, estimated.notes + ([_fallback_note(names, method)] if names else []))
 
@@ -186,11 +187,6 @@ def _sum_by_unit(units: tuple[int, ...], classes: Numbers, values: Scores) -> Sc
     sums: Scores = numpy.zeros(len(names))
     numpy.add.at(sums, unit[is_of_group], values[is_of_group])
     return sums
-
-
-def _normalised(scores: Scores) -> Scores:
-    mean = float(scores.mean())
-    return scores / mean if mean > 0 else scores
 
 
 def _together(layers: Iterable[dict[str, Layer]]) -> dict[str, Layer]:

@@ -53,7 +53,7 @@ def packed_profile(profile: Profile) -> dict[str, Any]:
         "unknown_why": {
             name: numbered(row.unknown_why.get(name, "") for row in rows) for name in UNKNOWN
         },
-        "numbers": {name: _column(rows, name) for name in NUMBERS},
+        "numbers": {name: floats(getattr(row, name) for row in rows) for name in NUMBERS},
         "ceiling": profile.ceiling.model_dump(),
         "is_uncertain": profile.quality is not None and not profile.quality.is_quiet,
     }
@@ -72,10 +72,6 @@ def times_before(profile: Profile, before: Profile | None) -> dict[str, Any]:
             for name in ("self_ms", "total_ms")
         },
     }
-
-
-def _column(rows: list[LayerProfile], name: str) -> bytes:
-    return floats(getattr(row, name) for row in rows)
 
 
 def _shape(row: LayerProfile) -> str:
