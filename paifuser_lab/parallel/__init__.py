@@ -13,7 +13,6 @@ train            `lab.train`, in one process or in several
 sharded          weights, gradients and optimizer state divided, by torch's FSDP2
 loaders          each example once, in as many steps on each rank; examples in shared memory
 checkpoints      saved by all ranks, verified before it is read
-manifest         the hashes of a checkpoint's files, and a reader that executes nothing
 tensor           `tensor_parallel`: attention and MLP blocks, or one linear layer, divided
 tensor_blocks    which linear layers of a model form such blocks
 pipelines        `pipeline`: each process has a stage of the layers

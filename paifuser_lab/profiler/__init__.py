@@ -22,8 +22,7 @@ engine_rows    the rows of a model in an engine, from the engine's own profile
 advice         steps that would help; explain a layer, a container or a model
 reasons        the reasons for a layer's time, one function each
 expected       what a step is expected to leave of a model's latency
-compared       two profiles: side by side, and how a layer changed
-output_errors  how far each layer's output is from the one before
+compared       two profiles: side by side, how a layer changed, where accuracy is lost
 batches        latency, throughput and memory by batch size
 batch_plan     which batches to measure, and which to choose
 checks         the performance checklist

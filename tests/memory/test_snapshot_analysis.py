@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 import paifuser_lab as lab
 from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError
-from paifuser_lab.memory.snapshots import analysis, memory_snapshot, moments, read_snapshot, replay
+from paifuser_lab.memory.snapshots import analysis, memory_snapshot, read_snapshot, replay
 from paifuser_lab.memory.snapshots.lifetimes import lifetimes_of
 from paifuser_lab.memory.snapshots.settings import Settings
 from paifuser_lab.memory.snapshots.snapshot import reserved_bytes, segments_at
@@ -76,7 +76,7 @@ def test_the_map_of_any_moment_has_the_segments_and_blocks_of_that_moment(folder
     trace, held = snapshot.trace(0), snapshot.segments_of(0)
     assert {s.address: s.size for s in segments_at(trace, held, event)} == segments
     lifetimes = lifetimes_of(trace, held)
-    shown = moments.map_at(trace, held, lifetimes, snapshot.stacks, event, "then")
+    shown = analysis.map_at(trace, held, lifetimes, snapshot.stacks, event, "then")
     assert sorted(shown.block_bytes) == sorted(alive.values())
     assert shown.allocated_bytes == sum(alive.values())
     assert shown.free_bytes == shown.reserved_bytes - shown.allocated_bytes

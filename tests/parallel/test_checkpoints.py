@@ -14,7 +14,7 @@ from torch import nn
 from paifuser_lab.errors import FileError
 from paifuser_lab.parallel import Checkpoints, DataParallel
 from paifuser_lab.parallel import checkpoints as module
-from paifuser_lab.parallel.manifest import MANIFEST, write_manifest
+from paifuser_lab.parallel.checkpoints import MANIFEST, write_manifest
 
 EXECUTED = "paifuser-executed"
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab.profiler.output_errors import added_errors, output_errors
+from paifuser_lab.profiler.compared import added_errors, output_errors
 from paifuser_lab.views.side_by_side import picture
 
 QUICK = {"runs": 1, "seconds": 0.1}

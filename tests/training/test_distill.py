@@ -23,15 +23,13 @@ from paifuser_lab.training.distillation import (
     Projections,
     Teacher,
     answers_of,
-    blend_of,
-    divergence,
-    kinds_of,
-    stages,
-)
-from paifuser_lab.training.distillation.features import (
     attention_distance,
     attention_map,
+    blend_of,
+    divergence,
     feature_distance,
+    kinds_of,
+    stages,
 )
 from paifuser_lab.workload import Inputs
 from tests.support.models import Mapped, Small, enliven, images, state_of
@@ -524,7 +522,7 @@ def test_a_teacher_caches_small_outputs_of_fixed_batches(monkeypatch):
         first[0].target.layers["near"].shape == (12, 8, 8, 8)
         and not first[0].target.answers[""].requires_grad
     )
-    monkeypatch.setattr("paifuser_lab.training.distillation.teacher.MOST_BYTES", 100)
+    monkeypatch.setattr("paifuser_lab.training.distillation.MOST_BYTES", 100)
     forgetful = Teacher(work.model)
     assert [forgetful.teach(batch).target.target.shape for batch in batches.epoch(0, 0)] == [
         (12,)

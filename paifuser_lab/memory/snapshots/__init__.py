@@ -9,7 +9,6 @@ snapshot     what a file holds: segments, blocks, events; the segments of a mome
 live         one call or training step of a workload, recorded as a snapshot
 stacks       call stacks, each once; the call site, the layer and the category of each
 lifetimes    each block from its allocation to its release
-moments      the blocks and segments of one moment, and how fragmented they are
 analysis     a snapshot as a record; why memory ran out, and what would have fitted
 settings     the allocator's settings, as torch documents them
 allocator    a simulated caching allocator: split, coalesce, streams, pools
