@@ -43,7 +43,10 @@ class ExecuTorch(Target):
             program, in_floats = with_int8_products(
                 program, exportable.tensors, dynamic=options.dynamic
             )
-            notes = _float_notes(in_floats)
+            named = ", ".join(f"'{layer}'" for layer in in_floats[:3]) + (
+                " …" if len(in_floats) > 3 else ""
+            )
+            notes = (f"no rounding follows {named}: computed in floats",) if in_floats else ()
         with compilers_silenced():
             lowered = _lowered(program, options.kernels)
             notes += _notes(lowered.exported_program())
@@ -84,11 +87,6 @@ def _lowered(program: ExportedProgram, kernels: str) -> Any:
         partitioner=partitioners,
         compile_config=EdgeCompileConfig(_check_ir_validity=False),
     )
-
-
-def _float_notes(layers: list[str]) -> tuple[str, ...]:
-    named = ", ".join(f"'{layer}'" for layer in layers[:3]) + (" …" if len(layers) > 3 else "")
-    return (f"no rounding follows {named}: computed in floats",) if layers else ()
 
 
 def _notes(program: ExportedProgram) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy
 import torch
 from pydantic import Field
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from ..errors import ExportError, first_line
 from ..model.copying import copied
@@ -182,15 +182,11 @@ def _check_layers(model: nn.Module, name: str) -> None:
                     f"layer '{node.target}' of {name} is a {type(layer).__name__}; {remedy}."
                 )
         elif node.op in ("call_function", "call_method"):
-            operator = _operator(node)
+            # hls4ml looks an operator up by the name of its node, without the number
+            base, _, number = node.name.rpartition("_")
+            operator = base if number.isdigit() else node.name
             if layer_name_map.get(operator, operator) not in known and operator != "getitem":
                 raise ExportError(f"{name} calls {operator} in its forward; {remedy}.")
-
-
-def _operator(node: fx.Node) -> str:
-    """The name under which hls4ml looks an operator up: the node's, without its number."""
-    base, _, number = node.name.rpartition("_")
-    return base if number.isdigit() else node.name
 
 
 def _number_format(exportable: Exportable, options: HlsOptions) -> tuple[str, float]:

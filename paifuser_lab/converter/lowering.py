@@ -87,7 +87,8 @@ def with_int8_products(
     _use_signed_values(module.graph)
     in_floats = []
     for node, weight in _products_of(module.graph):
-        last = _with_clamp(node)
+        users = list(node.users)
+        last = users[0] if len(users) == 1 and users[0].target in CLAMPS else node
         rounding = _next_rounding(last)
         if rounding is None:
             _store(module, node, weight, _constant(module, weight))
@@ -160,12 +161,6 @@ def _weight_of(product: Node) -> Node | None:
     """The operator that makes floats of a product's integer weight, if it has one."""
     weight = product.args[1]
     return weight if isinstance(weight, Node) and weight.target is WEIGHTS else None
-
-
-def _with_clamp(product: Node) -> Node:
-    """The clamp that is fused with a product, or the product itself."""
-    users = list(product.users)
-    return users[0] if len(users) == 1 and users[0].target in CLAMPS else product
 
 
 def _next_rounding(node: Node) -> Node | None:

@@ -84,7 +84,10 @@ def _ceiling(device: torch.device, clock: Clock, *, count: int, copy_bytes: int)
             raise MeasureError(
                 f"torch cannot multiply fp32 matrices on {device}; is this torch built for it?"
             )
-        rates["bandwidth_gbs"] = _bandwidth(copy_bytes, device, clock)
+        source = torch.ones(copy_bytes // 4, dtype=torch.float32, device=device)
+        target = torch.zeros_like(source)
+        timing = _time(lambda: target.copy_(source), clock)
+        rates["bandwidth_gbs"] = Rate(2 * source.nbytes / timing.fastest_s / 1e9, timing)
     known = {name: rate for name, rate in rates.items() if rate is not None}
     cores = count if device.type == "cpu" else None
     warnings = [
@@ -197,14 +200,6 @@ def _onednn_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], obj
 
     run()
     return run
-
-
-def _bandwidth(copy_bytes: int, device: torch.device, clock: Clock) -> Rate:
-    """Memory bandwidth in GB/s: a large copy, bytes read plus bytes written."""
-    source = torch.ones(copy_bytes // 4, dtype=torch.float32, device=device)
-    target = torch.zeros_like(source)
-    timing = _time(lambda: target.copy_(source), clock)
-    return Rate(2 * source.nbytes / timing.fastest_s / 1e9, timing)
 
 
 # CUDA devices. `cuda` is torch.cuda, or a test's stand-in.

@@ -85,7 +85,10 @@ def always_follows(model: nn.Module, graph: Graph, layer: str, after: str) -> bo
     that branches on its input cannot be traced, and one whose layers are called without it is not
     run: neither proves anything.
     """
-    block = _block_around(layer, after)
+    parts, others = layer.split(".")[:-1], after.split(".")[:-1]
+    while parts != others[: len(parts)]:
+        parts.pop()
+    block = ".".join(parts)  # the innermost one that has both layers
     module = model.get_submodule(block)
     if "forward" in vars(module) or not graph.entries[block]:
         return False
@@ -97,14 +100,6 @@ def always_follows(model: nn.Module, graph: Graph, layer: str, after: str) -> bo
     start = len(block) + 1 if block else 0
     makers, users = (calls_of(traced, name[start:]) for name in (layer, after))
     return len(makers) == 1 and len(users) == 1 and list(makers[0].users) == users
-
-
-def _block_around(layer: str, after: str) -> str:
-    """The innermost module that has both layers."""
-    parts, others = layer.split(".")[:-1], after.split(".")[:-1]
-    while parts != others[: len(parts)]:
-        parts.pop()
-    return ".".join(parts)
 
 
 def calls_of(graph: fx.Graph, part: str) -> list[fx.Node]:

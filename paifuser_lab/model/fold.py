@@ -48,7 +48,9 @@ def plan_fold(model: nn.Module, graph: Graph) -> FoldPlan:
     for norm, module in model.named_modules():
         if not isinstance(module, BATCH_NORMS):
             continue
-        layer = _layer_before(graph, norm)
+        operation = _norm_operation(graph, norm)
+        maker = graph.maker(operation.reads[0]) if operation else None
+        layer = maker.layer if maker else ""
         if reason := _obstacle(model, graph, layer, norm, users):
             kept[norm] = reason
         else:
@@ -105,13 +107,6 @@ def _norm_operation(graph: Graph, norm: str) -> Operation | None:
     return next(
         (operation for operation in graph.of_layer(norm) if "batch_norm" in operation.name), None
     )
-
-
-def _layer_before(graph: Graph, norm: str) -> str:
-    """The layer whose operator produced the batch-norm's input; '' where there is none."""
-    operation = _norm_operation(graph, norm)
-    maker = graph.maker(operation.reads[0]) if operation else None
-    return maker.layer if maker else ""
 
 
 def _obstacle(

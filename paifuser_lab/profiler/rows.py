@@ -88,7 +88,11 @@ def profile_of(observation: Observation) -> Profile:
 
 def _all_rows(observation: Observation, watching_ms: float) -> tuple[LayerProfile, ...]:
     """The rows of a model that eager torch runs; an engine that cannot be seen into is one row."""
-    own = _own_ms(observation, watching_ms)
+    # on a device the clock runs there, and watching is free
+    cost_ms = watching_ms if observation.work.device.type == "cpu" else 0.0
+    corrected = [run.corrected(cost_ms) for run in observation.runs]
+    names = dict.fromkeys(layer for run in [{"": 0.0}, *corrected] for layer in run)
+    own = {layer: [run.get(layer, 0.0) for run in corrected] or [0.0] for layer in names}
     first, *rest = _rows(observation, own, _homes(observation, own))
     opaque = observation.engine.opaque if observation.engine else ""
     return (opaque_row(first, opaque) if opaque else first, *rest)
@@ -109,14 +113,6 @@ def _watching_ms(observation: Observation) -> float:
     ]
     calls = max(1, sum(observation.runs[0].calls.values()))
     return min(max(median(excess) / calls, 0.0), MAX_WATCHING_RATIO * idle_ms)
-
-
-def _own_ms(observation: Observation, watching_ms: float) -> dict[str, list[float]]:
-    """Each layer's own time in each run; on a device the clock runs there, and watching is free."""
-    cost_ms = watching_ms if observation.work.device.type == "cpu" else 0.0
-    corrected = [run.corrected(cost_ms) for run in observation.runs]
-    names = dict.fromkeys(layer for run in [{"": 0.0}, *corrected] for layer in run)
-    return {layer: [run.get(layer, 0.0) for run in corrected] or [0.0] for layer in names}
 
 
 def _homes(observation: Observation, own: dict[str, list[float]]) -> dict[str, str]:

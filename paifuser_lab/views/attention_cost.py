@@ -60,7 +60,8 @@ def error_scale(cost: AttentionCost) -> Scale | None:
 
 def chart(cost: AttentionCost) -> Picture:
     """Two curves over the shares, the largest to the right."""
-    speeds = _speeds(cost)
+    known = [cost.speedup(index) for index in range(len(cost.keeps))][::-1]
+    speeds = [speed for speed in known if speed is not None]
     panels = [_errors(cost), *([_speed(cost, speeds)] if speeds else [])]
     return Picture(
         title=cost.title,
@@ -70,12 +71,6 @@ def chart(cost: AttentionCost) -> Picture:
         note="" if speeds else "it was not timed",
         cursor=_cursor(cost, speeds),
     )
-
-
-def _speeds(cost: AttentionCost) -> list[float]:
-    """The speed-up at each share, the smallest first; [] where it was not timed."""
-    known = [cost.speedup(index) for index in range(len(cost.keeps))][::-1]
-    return [speed for speed in known if speed is not None]
 
 
 def _errors(cost: AttentionCost) -> Panel:

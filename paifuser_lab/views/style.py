@@ -301,7 +301,11 @@ def inline_svg(figure: Figure, hover: Mapping[str, str], variables: Mapping[str,
             title.text = printable(tooltip)
             element.insert(0, title)
         _rewrite(element, prefix, variables)
-    _drop_rules(root)
+    # style rules would apply to the whole page
+    for parent in (root, *root.findall("defs")):
+        for child in list(parent):
+            if child.tag in ("style", "metadata"):
+                parent.remove(child)
     _name(root, str(figure.get_label()))
     return ElementTree.tostring(root, encoding="unicode")
 
@@ -334,14 +338,6 @@ def _rewrite(element: ElementTree.Element, prefix: str, variables: Mapping[str, 
 
 def _variable(colour: str, variables: Mapping[str, str]) -> str:
     return f"var({variables[colour]}, {colour})" if colour in variables else colour
-
-
-def _drop_rules(root: ElementTree.Element) -> None:
-    """Remove the metadata, and style rules, which would apply to the whole page."""
-    for parent in (root, *root.findall("defs")):
-        for child in list(parent):
-            if child.tag in ("style", "metadata"):
-                parent.remove(child)
 
 
 def _name(root: ElementTree.Element, label: str) -> None:

@@ -306,7 +306,16 @@ def give_text(work: Subject, path: str | Path) -> None:
     """Give a language model the first three quarters of a text as train data, and the rest as test
     data with the share of next tokens that it predicts as metric.
     """
-    windows = _windows(work, path)
+    window = min(WINDOW, getattr(work.model.config, "max_position_embeddings", WINDOW))
+    text = read_text(Path(path), limit_bytes=MOST_BYTES)
+    tokens = work.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    count = len(tokens) // window
+    if count < FEWEST:
+        raise DataError(
+            f"{path} has {len(tokens):,} tokens for {work.name}; {FEWEST} windows of {window} "
+            f"need {FEWEST * window:,}: give a longer text."
+        )
+    windows = torch.tensor(tokens[: count * window]).reshape(count, window)
     learned = len(windows) - max(1, round(len(windows) * TEST_SHARE))
     work.train, work.test = _batches(windows[:learned]), _batches(windows[learned:])
     work.loss, work.metric = next_token_loss, next_token_accuracy
@@ -317,20 +326,6 @@ def judged_windows(work: Subject) -> list[list[int]] | None:
     if work.metric is not next_token_accuracy:
         return None
     return [window for _, batch in work.test for window in batch.tolist()]
-
-
-def _windows(work: Subject, path: str | Path) -> Tensor:
-    """The text in windows of tokens, as long as the model's context allows."""
-    window = min(WINDOW, getattr(work.model.config, "max_position_embeddings", WINDOW))
-    text = read_text(Path(path), limit_bytes=MOST_BYTES)
-    tokens = work.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    count = len(tokens) // window
-    if count < FEWEST:
-        raise DataError(
-            f"{path} has {len(tokens):,} tokens for {work.name}; {FEWEST} windows of {window} "
-            f"need {FEWEST * window:,}: give a longer text."
-        )
-    return torch.tensor(tokens[: count * window]).reshape(count, window)
 
 
 def next_token_loss(output: Any, tokens: Tensor) -> Tensor:

@@ -40,9 +40,19 @@ def initialise(model: nn.Module, *, gain: float = 1.0) -> None:
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)):
-                _draw_linear(module, gain)
+                module.weight.normal_(std=gain / math.sqrt(_fan_in(module)))
+                if module.bias is not None:
+                    module.bias.normal_(std=0.02)
             elif isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
-                _draw_norm(module)
+                module.weight.mul_(torch.empty_like(module.weight).uniform_(0.8, 1.2))
+                module.bias.normal_(std=0.1)
+                if (
+                    isinstance(module, nn.BatchNorm2d)
+                    and module.running_mean is not None
+                    and module.running_var is not None
+                ):
+                    module.running_mean.normal_(std=0.1)
+                    module.running_var.uniform_(0.7, 1.4)
             elif isinstance(module, nn.Embedding):
                 module.weight.normal_(std=0.02)
 
@@ -55,25 +65,7 @@ def damp(norm: nn.BatchNorm2d) -> nn.BatchNorm2d:
     return norm
 
 
-def _draw_linear(layer: nn.Conv2d | nn.ConvTranspose2d | nn.Linear, gain: float) -> None:
-    layer.weight.normal_(std=gain / math.sqrt(_fan_in(layer)))
-    if layer.bias is not None:
-        layer.bias.normal_(std=0.02)
-
-
 def _fan_in(layer: nn.Conv2d | nn.ConvTranspose2d | nn.Linear) -> float:
     if isinstance(layer, nn.ConvTranspose2d):
         return layer.weight[:, 0].numel() / layer.groups / math.prod(layer.stride)
     return layer.weight[0].numel()
-
-
-def _draw_norm(norm: nn.BatchNorm2d | nn.LayerNorm) -> None:
-    norm.weight.mul_(torch.empty_like(norm.weight).uniform_(0.8, 1.2))
-    norm.bias.normal_(std=0.1)
-    if (
-        isinstance(norm, nn.BatchNorm2d)
-        and norm.running_mean is not None
-        and norm.running_var is not None
-    ):
-        norm.running_mean.normal_(std=0.1)
-        norm.running_var.uniform_(0.7, 1.4)

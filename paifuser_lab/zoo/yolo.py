@@ -144,7 +144,9 @@ class Head(nn.Module):
         height, width = x.shape[-2:]
         spread: torch.Tensor = self.boxes(x).flatten(2).transpose(1, 2).unflatten(-1, (4, -1))
         left_top, right_bottom = (spread.softmax(dim=-1) * self.steps).sum(dim=-1).chunk(2, dim=-1)
-        centres = _centres(height, width, x)
+        across = torch.arange(width, dtype=x.dtype, device=x.device) + 0.5
+        down = torch.arange(height, dtype=x.dtype, device=x.device) + 0.5
+        centres = torch.stack([across.repeat(height), down.repeat_interleave(width)], dim=-1)
         corners = torch.cat([centres - left_top, centres + right_bottom], dim=-1)
         share = corners / torch.tensor(
             [width, height, width, height], dtype=x.dtype, device=x.device
@@ -196,12 +198,6 @@ def _branch(channels: int, width: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(
         ConvUnit(channels, width, 3), ConvUnit(width, width, 3), nn.Conv2d(width, outputs, 1)
     )
-
-
-def _centres(height: int, width: int, like: torch.Tensor) -> torch.Tensor:
-    across = torch.arange(width, dtype=like.dtype, device=like.device) + 0.5
-    down = torch.arange(height, dtype=like.dtype, device=like.device) + 0.5
-    return torch.stack([across.repeat(height), down.repeat_interleave(width)], dim=-1)
 
 
 def yolo(batch: int) -> Parts:

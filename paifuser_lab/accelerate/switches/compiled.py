@@ -177,7 +177,11 @@ def unnoticed_by_others() -> Iterator[None]:
         with _lock:
             _unnoticed.discard(here)
             if not _unnoticed:
-                _put_back()
+                for place, name, before, ours in _replaced:
+                    # else somebody has replaced it since, and calls ours
+                    if getattr(place, name) is ours:
+                        setattr(place, name, before)
+                _replaced.clear()
 
 
 def _replace() -> None:
@@ -188,13 +192,6 @@ def _replace() -> None:
         ours = _in_other_threads(before)
         setattr(place, name, ours)
         _replaced.append((place, name, before, ours))
-
-
-def _put_back() -> None:
-    for place, name, before, ours in _replaced:
-        if getattr(place, name) is ours:  # else somebody has replaced it since, and calls ours
-            setattr(place, name, before)
-    _replaced.clear()
 
 
 def _in_other_threads(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -264,18 +264,14 @@ def watch(loop: Callable[[], Any]) -> LoopRun:
     with QUIET, profile(use_device=device) as profiled, watched.attached(), record_function(LOOP):
         with keep_when_stopped() as ending:
             loop()
-        _synchronize()
+        if _uses_cuda():
+            with record_function(SYNCHRONIZE):
+                torch.cuda.synchronize()
     return watched.result(trace_of(_events(profiled)), is_interrupted=ending.is_stopped)
 
 
 def _events(profiled: Any) -> list[Any]:
     return list(profiled.kineto_results.events()) if profiled.kineto_results is not None else []
-
-
-def _synchronize() -> None:
-    if _uses_cuda():
-        with record_function(SYNCHRONIZE):
-            torch.cuda.synchronize()
 
 
 def _uses_cuda() -> bool:

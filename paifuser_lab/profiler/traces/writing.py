@@ -50,15 +50,11 @@ def trace(work: Workload, path: str | Path, *, runs: int = 3) -> TraceSummary:
         _export(profiler, temporary, is_gzip=target.suffix == ".gz")
         summary = read_as(temporary, target.name)
     if target != Path(path):
-        _set_tensorboard_path()
+        # `%tensorboard` searches only the shell's PATH
+        beside = Path(sys.executable).with_name("tensorboard")
+        if beside.exists():
+            os.environ.setdefault("TENSORBOARD_BINARY", str(beside))
     return summary.model_copy(update={"is_interrupted": is_interrupted})
-
-
-def _set_tensorboard_path() -> None:
-    """Point `%tensorboard` to the program beside this Python; it searches only the shell's PATH."""
-    beside = Path(sys.executable).with_name("tensorboard")
-    if beside.exists():
-        os.environ.setdefault("TENSORBOARD_BINARY", str(beside))
 
 
 def _target(path: Path, name: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...model.watch import watching
 from ..subject import Batch
@@ -27,7 +27,9 @@ class Activation(ChannelEstimator):
         def leave(name: str, output: Any) -> None:
             if name not in layers or not isinstance(output, Tensor) or not output.numel():
                 return
-            dimension = _channel_dimension(layers[name].module, output)
+            # the last dimension; of a convolution, the one before the spatial ones
+            spatial = len(getattr(layers[name].module, "kernel_size", ()))
+            dimension = output.ndim - spatial - 1 if spatial else output.ndim - 1
             if output.shape[dimension] == channel_count(layers[name]):
                 values = output.detach().abs().double().movedim(dimension, 0)
                 means[name].append(values.flatten(1).mean(1))
@@ -37,9 +39,3 @@ class Activation(ChannelEstimator):
         never = {name for name, calls in means.items() if not calls}
         self.notes |= dict.fromkeys(never, "it never ran on a batch, or returned no tensor")
         return {name: torch.stack(calls).mean(0) for name, calls in means.items() if calls}
-
-
-def _channel_dimension(layer: nn.Module, output: Tensor) -> int:
-    """The last dimension; for a convolution, the one before the spatial dimensions."""
-    spatial = len(getattr(layer, "kernel_size", ()))
-    return output.ndim - spatial - 1 if spatial else output.ndim - 1
