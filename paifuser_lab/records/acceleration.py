@@ -4,14 +4,11 @@ decided it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from .quality import readable_interval
-from .record import Record, TableRecord, frame_of, row_of
+from .record import Frame, Record, TableRecord, frame_of, row_of
 from .text import counted, or_dash, readable_bytes, readable_share
-
-if TYPE_CHECKING:
-    import pandas
 
 SwitchState = Literal["waiting", "judging", "on", "taken back", "not offered"]
 
@@ -68,7 +65,7 @@ class AccelerationStatus(TableRecord):
         return any(row.state in ("waiting", "judging") for row in self.rows)
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per switch, as plain values."""
         return frame_of(self.rows)
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from .record import AboutWorkload, Record, TableRecord, frame_of
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of
 from .sensitivity import Unit
 from .text import counted, readable_bytes, without_empty
-
-if TYPE_CHECKING:
-    import pandas
 
 
 class LayerLatency(Record):
@@ -197,7 +194,7 @@ class Allocation(TableRecord):
         )
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per point, as plain numbers."""
         rows = []
         names = {"name", "around", "loss", "loss_error", "latency_ms", "size_bytes"}

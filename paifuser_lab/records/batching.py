@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field
 
-from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
 from .text import counted, or_dash, readable_bytes, readable_range, readable_rate, without_empty
-
-if TYPE_CHECKING:
-    import pandas
 
 
 class BatchRow(Record):
@@ -63,7 +58,7 @@ class BatchSweep(TableRecord):
         return f"{self.workload} on {self.machine} · {counted(self.threads, 'thread')}{stopped}"
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per batch size, as plain numbers."""
         return frame_of(self.rows, "batch")
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from .quality import Quality, times
-from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
 from .text import counted, or_dash, readable_bytes, readable_ms
-
-if TYPE_CHECKING:
-    import pandas
 
 SearchGoal = Literal["latency", "throughput", "size", "memory"]
 CandidateStatus = Literal["measured", "outside the limits", "lost", "refused"]
@@ -134,7 +131,7 @@ class Candidates(TableRecord):
         )
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per candidate, as plain numbers."""
         return frame_of(self.rows, columns=Candidate.model_fields)
 

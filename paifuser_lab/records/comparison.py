@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ConfigDict, Field
 
 from ..errors import MeasureError
 from .quality import Quality, Verdict, readable_interval, sign, verdict
-from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
 from .table import Table
 from .text import (
     or_dash,
@@ -19,9 +19,6 @@ from .text import (
     readable_range,
     without_empty,
 )
-
-if TYPE_CHECKING:
-    import pandas
 
 
 class Bargain(Record):
@@ -205,7 +202,7 @@ class Comparison(TableRecord):
         )
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per variant, as plain numbers."""
         frame = frame_of(self.rows, "name")
         return frame.rename(columns={"relative_error": "output_error"})

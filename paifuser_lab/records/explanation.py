@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from .quality import readable_interval
-from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
 from .text import or_dash, readable_share, view, without_empty
-
-if TYPE_CHECKING:
-    import pandas
-
 
 Basis = Literal["measured", "mostly measured", "estimated"]
 # a saving is measured on layers that run alone; in the model only a comparison measures it
@@ -104,7 +100,7 @@ class Explanation(Record):
         )
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per reason."""
         return frame_of(self.reasons, columns=Reason.model_fields)
 
@@ -171,7 +167,7 @@ class Checklist(TableRecord):
         return tuple(line.step for line in self.failed if line.step is not None)
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per check, as plain values."""
         return frame_of(self.lines, "name")
 
@@ -250,7 +246,7 @@ class SideBySide(TableRecord):
         return tuple(sorted(self.rows, key=lambda row: -abs(row.saved_ms)))
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per layer."""
         rows = [row.model_dump() | {"saved_ms": row.saved_ms} for row in self.rows]
         return frame_of(rows, "layer")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from .record import AboutWorkload, Record, TableRecord, frame_of
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of
 from .text import counted, or_dash, readable_bytes
-
-if TYPE_CHECKING:
-    import pandas
 
 Standing = Literal["fused", "slower", "off", "apart"]
 WORDS: dict[Standing, str] = {
@@ -101,7 +98,7 @@ class FusionMap(TableRecord):
         return f"{self.apart_ms / self.fused_ms:.2f} × as fast"
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per fusion, as plain numbers."""
         names = ["place", *Fusion.model_fields, "speedup"]
         rows = [{name: getattr(fusion, name) for name in names} for fusion in self.fusions]

@@ -6,16 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 
-from .record import AboutWorkload, Record, TableRecord, frame_of
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of
 from .text import counted, readable_bytes
-
-if TYPE_CHECKING:
-    import pandas
-
 
 HeldKind = Literal["weights", "activations", "workspace"]
 MAX_ROWS = 15
@@ -133,7 +129,7 @@ class MemoryTimeline(TableRecord):
         )
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per event."""
         import pandas
 
@@ -338,7 +334,7 @@ class MemoryPlan(TableRecord):
         )
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per buffer."""
         return frame_of(self.buffers, columns=PackedBuffer.model_fields)
 

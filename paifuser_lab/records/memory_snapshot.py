@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .record import Record, TableRecord, frame_of
+from .record import Frame, Record, TableRecord, frame_of
 from .table import Table
 from .text import counted, readable_bytes, readable_ratio, readable_share
-
-if TYPE_CHECKING:
-    import pandas
 
 
 class ReplayRow(Record):
@@ -78,7 +73,7 @@ class Replay(TableRecord):
         return f"{near} Fewest requests are refused with {best.settings}."
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per set of settings."""
         return frame_of(row.model_dump() | {"overhead": row.overhead} for row in self.rows)
 
@@ -296,7 +291,7 @@ class MemorySnapshot(TableRecord):
         return (self.title, self.sentence, *(moment.sentence for moment in self.maps))
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per moment of the timeline, a column per category."""
         import pandas
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
 from .text import counted, known, or_dash, readable_bytes, readable_count, readable_share
-
-if TYPE_CHECKING:
-    import pandas
 
 
 class Link(Record):
@@ -85,7 +81,7 @@ class ParallelPlan(TableRecord):
         return f"Fastest here: {best.strategy}, {best.step_ms:.3g} ms a step: {best.reason}."
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per strategy, as plain numbers."""
         return frame_of(self.options, "strategy")
 
@@ -171,7 +167,7 @@ class ParallelReport(TableRecord):
         )
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per step."""
         import pandas
 
@@ -306,7 +302,7 @@ class PipelineSchedule(TableRecord):
         )
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per stage, as plain numbers."""
         return frame_of(self.stages)
 
@@ -390,7 +386,7 @@ class TensorPlan(TableRecord):
         )
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per block, as plain numbers."""
         return frame_of(self.blocks)
 

@@ -4,17 +4,14 @@ it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from .memory import Held
-from .record import AboutWorkload, Record, TableRecord
+from .record import AboutWorkload, Frame, Record, TableRecord
 from .table import Table
 from .text import counted, readable_bytes, readable_share
-
-if TYPE_CHECKING:
-    import pandas
 
 Category = Literal["weights", "gradients", "optimizer state", "activations", "workspace", "inputs"]
 MAX_LAYERS = 10
@@ -134,7 +131,7 @@ class PredictedPeak(TableRecord):
         return f"The peak is in {self.moment}: {share} of it is {name}{where}."
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per category."""
         import pandas
 

@@ -6,16 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .hardware import Ceiling
 from .profile_tree import Bound, LayerProfile, OperatorProfile, ProfileTree
-from .record import AboutWorkload, Record, frame_of
+from .record import AboutWorkload, Frame, Record, frame_of
 from .text import readable_bytes, readable_count, text_table, view
-
-if TYPE_CHECKING:
-    import pandas
-
 
 # operators between layers with a smaller share are only in `profile.operators`
 SHOWN_SHARE = 0.002
@@ -299,7 +295,7 @@ class Profile(ProfileTree):
     """A model's layers in the order of their first call; the model itself ('') is first."""
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per layer, as plain numbers."""
         skipped = {"operators", "kernels", "alternatives"}
         derived = ("depth", "intensity", "gflops", "gbs", "roof_share")
@@ -310,7 +306,7 @@ class Profile(ProfileTree):
         return frame_of(rows, "layer")
 
     @property
-    def operators(self) -> pandas.DataFrame:
+    def operators(self) -> Frame:
         """A row per operator that a layer, or a container between its layers, ran itself."""
         import pandas
 

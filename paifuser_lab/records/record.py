@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 from uuid import uuid4
 
 from pydantic import (
@@ -24,6 +24,8 @@ from .table import Table
 
 if TYPE_CHECKING:
     import pandas
+
+Frame: TypeAlias = "pandas.DataFrame"  # imported when one is asked for
 
 
 class WorkloadName(str):
@@ -128,7 +130,7 @@ def row_of(rows: Sequence[AnyRecord], field: str, value: object, what: str = "ro
 
 def frame_of(
     rows: Iterable[Record | dict[str, Any]], index: str = "", columns: Iterable[str] | None = None
-) -> pandas.DataFrame:
+) -> Frame:
     """A row of plain values for each record; `columns` are those of a frame without rows."""
     import pandas
 

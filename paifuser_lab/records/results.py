@@ -5,16 +5,13 @@ of a parameter sweep.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ..errors import MeasureError
 from .comparison import Bargain, TradeOff
 from .quality import Quality, Verdict, is_usable, readable_interval, sign, verdict
-from .record import AboutWorkload, Record, TableRecord, frame_of
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of
 from .text import counted, or_dash, readable_bytes, readable_count, readable_ms, readable_ratio
-
-if TYPE_CHECKING:
-    import pandas
 
 Range = tuple[float, float]
 
@@ -184,7 +181,7 @@ class Results(TableRecord):
         return " + ".join([str(parent.number), *added])
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per recipe, as plain numbers."""
         left_out = {"steps", "step_labels", "quality"}
         rows = [
@@ -331,7 +328,7 @@ class Sweep(TableRecord):
         return f"{self.notebook}: {counted(len(self.runs), 'run')}{failed}{order}{beside}{stopped}"
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per run."""
         return frame_of(
             (

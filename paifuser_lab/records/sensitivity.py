@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy
 
-from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
 from .text import counted, readable_count, without_empty
-
-if TYPE_CHECKING:
-    import pandas
-
 
 Unit = Literal["loss", "output error"]
 
@@ -87,7 +83,7 @@ class Sensitivity(TableRecord):
         return self[layer].scores.get(name, {}).get("ablation")
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per layer, a column per format."""
         rows = []
         for row in self.rows:
@@ -217,7 +213,7 @@ class Importance(TableRecord):
         return {layer: ratio for layer, ratio in lost.items() if ratio}
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per channel."""
         import pandas
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from .record import Record, TableRecord, frame_of
+from .record import Frame, Record, TableRecord, frame_of
 from .table import Table
 from .text import counted, readable_bytes
-
-if TYPE_CHECKING:
-    import pandas
 
 MAX_ROWS = 15
 MAX_NAME = 60
@@ -81,7 +77,7 @@ class TraceSummary(TableRecord):
     launches: int = 0
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per operator, as plain numbers, the largest self time first."""
         return frame_of(self.operators, "name", TracedOperator.model_fields)
 

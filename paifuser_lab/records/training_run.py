@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from .parallel import ParallelReport
 from .quality import readable_interval
-from .record import AboutWorkload, Record, TableRecord
+from .record import AboutWorkload, Frame, Record, TableRecord
 from .table import Table
 from .text import counted, known, or_dash, readable_bytes, readable_rate, readable_share
-
-if TYPE_CHECKING:
-    import pandas
 
 
 class LayerTrainingFormat(Record):
@@ -364,7 +361,7 @@ class TrainingRun(TableRecord):
         return f"{counted(len(self.ranks), 'rank')} · {self.ranks[0].strategy}"
 
     @property
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> Frame:
         """A row per step."""
         import pandas
 
