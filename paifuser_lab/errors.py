@@ -36,6 +36,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 
@@ -129,6 +130,15 @@ class MissingExtraError(PaifuserError):
         )
         self.package = package
         self.extra = extra
+
+
+def optional_module(name: str, *, extra: str, needed_for: str, package: str = "") -> Any:
+    """A module of an optional package, imported now; raises if that is not installed."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        missing = package or name.partition(".")[0]
+        raise MissingExtraError(missing, extra=extra, needed_for=needed_for) from error
 
 
 class FileError(PaifuserError):

@@ -14,7 +14,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from ..errors import ExportError, MissingExtraError
+from ..errors import ExportError, optional_module
 from ..model.formats import Quantized
 from ..workload import Workload
 from .decoders import LlamaCppDecoder
@@ -67,10 +67,7 @@ def write_gguf(
     """Write a workload's model, or a variant's, with the workload's tokenizer; `floats` is the
     format of matrices that are not in integers.
     """
-    try:
-        import gguf
-    except ImportError as error:
-        raise MissingExtraError("gguf", extra="language", needed_for=path.name) from error
+    gguf = optional_module("gguf", extra="language", needed_for=path.name)
     config: Any = getattr(model, "config", None)
     if getattr(config, "model_type", None) != "llama":
         kind = getattr(config, "model_type", type(model).__name__)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import MissingExtraError
+from ..errors import optional_module
 from .exportable import Exportable
 from .onnx_file import OnnxFile
 from .target import Conversion, Run, Target, TargetOptions
@@ -62,10 +62,5 @@ class OpenVinoIR(Target):
 @cache
 def openvino_core() -> Any:
     """OpenVINO's entry point; the one place where it is imported."""
-    try:
-        import openvino
-    except ImportError as error:
-        raise MissingExtraError(
-            "openvino", extra="backends", needed_for="backend 'openvino'"
-        ) from error
-    return openvino.Core()
+    needed_for = "backend 'openvino'"
+    return optional_module("openvino", extra="backends", needed_for=needed_for).Core()

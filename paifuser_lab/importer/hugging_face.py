@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .._files import file_exists, read_text
-from ..errors import FileError, MissingExtraError, UnknownModelError, first_line
+from ..errors import FileError, UnknownModelError, first_line, optional_module
 from .limits import Imported, shown
 
 CONFIG = "config.json"
@@ -32,10 +32,7 @@ def load_folder(path: str | Path, *, batch: int, seed: int) -> Imported:
     folder = Path(path)
     config = _config(folder)
     weights = _checked_weights(folder)
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtraError("transformers", extra="hf", needed_for=f"hf:{path}") from error
+    transformers = optional_module("transformers", extra="hf", needed_for=f"hf:{path}")
     kind = _model_class(transformers, folder, config)
     try:
         model, report = kind.from_pretrained(

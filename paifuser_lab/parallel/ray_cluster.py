@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
 from ..arguments import check_count
-from ..errors import MissingExtraError, ParallelError, first_line
+from ..errors import ParallelError, first_line, optional_module
 from .group import TIMEOUT_S, initialise, listener_on, stay_on_loopback
 
 LOCAL = "127.0.0.1"
@@ -39,10 +39,7 @@ def run_on_ray(
     Where all ranks are on one node, they exchange over its loopback interface. On others this
     package has to be installed, and their store has no authentication.
     """
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtraError("ray", extra="cluster", needed_for="run_on_ray") from error
+    ray = optional_module("ray", extra="cluster", needed_for="run_on_ray")
     check_count("processes", processes, error=ParallelError)
     is_own = not ray.is_initialized()
     if is_own:

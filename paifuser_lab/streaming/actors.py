@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from ..errors import MissingExtraError, StreamError, first_line
+from ..errors import StreamError, first_line, optional_module
 from .pool import ATTEMPTS, JOIN_S, Answered, Asked, Inbox, Joined, Lost, Returned, default_workers
 from .source import Group
 from .stage import FrameError, Stage
@@ -38,11 +38,7 @@ LOST = (  # what an answer is when its actor, or the machine that held it, is go
 def ray_module() -> Any:
     """The package ray; raises if it is not installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtraError("ray", extra="cluster", needed_for="engine='ray'") from error
-    return ray
+    return optional_module("ray", extra="cluster", needed_for="engine='ray'")
 
 
 def connect(address: str | None, cpus: int | None = None) -> bool:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import MissingExtraError
+from ..errors import optional_module
 
 
 def pyav() -> Any:
     """PyAV; raises if it is not installed."""
-    try:
-        import av
-    except ImportError as error:
-        raise MissingExtraError("av", extra="stream", needed_for="Video") from error
-    return av
+    return optional_module("av", extra="stream", needed_for="Video")
 
 
 def pyarrow() -> Any:
     """PyArrow with its Parquet reader; raises if it is not installed."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", extra="stream", needed_for="Parquet") from error
+    optional_module("pyarrow.parquet", extra="stream", needed_for="Parquet")
+    import pyarrow
+
     return pyarrow

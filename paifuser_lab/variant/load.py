@@ -19,12 +19,12 @@ from .. import zoo
 from .._files import file_exists
 from ..arguments import check_count, device_of
 from ..errors import (
-    MissingExtraError,
     MissingInputsError,
     PaifuserError,
     UnknownModelError,
     WorkloadError,
     first_line,
+    optional_module,
 )
 from ..importer import Imported
 from ..importer.hugging_face import load_folder, plausible_inputs
@@ -285,15 +285,12 @@ def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]
             raise WorkloadError(f"{name} has its own config; leave the option {min(others)!r} out.")
         imported = load_folder(path, batch=batch, seed=seed)
         return _workload(imported, options.get(TEXT), name=name)
+    transformers = optional_module("transformers", extra="hf", needed_for=name)
     try:
-        from transformers import AutoConfig, AutoModel
-    except ImportError as error:
-        raise MissingExtraError("transformers", extra="hf", needed_for=name) from error
-    try:
-        config = AutoConfig.for_model(name.removeprefix("hf:"), **options)
+        config = transformers.AutoConfig.for_model(name.removeprefix("hf:"), **options)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = AutoModel.from_config(config).eval()
+            model = transformers.AutoModel.from_config(config).eval()
         inputs = plausible_inputs(model, batch, seed, name=name)
     except PaifuserError:
         raise

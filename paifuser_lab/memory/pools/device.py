@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...errors import MissingExtraError, PoolError
+from ...errors import PoolError, optional_module
 from ...records import MemoryPoolUse, readable_bytes
 from .pool import MemoryPool
 
@@ -262,8 +262,4 @@ def cupy_in_torch_memory(
 
 
 def _cupy() -> Any:
-    try:
-        import cupy
-    except ImportError as error:
-        raise MissingExtraError("cupy", extra="gpu", needed_for="CuPy in torch's memory") from error
-    return cupy
+    return optional_module("cupy", extra="gpu", needed_for="CuPy in torch's memory")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...arguments import check_count
-from ...errors import MissingExtraError, StreamError, first_line
+from ...errors import StreamError, first_line, optional_module
 from ...variant import Variant
 from ..actors import connect, ray_module
 from ..model import ModelSource, portable, received
@@ -117,10 +117,9 @@ def serve_on_ray(
 def ray_serve_module() -> Any:
     """The package ray.serve; raises if it is not installed."""
     ray_module()
-    try:
-        from ray import serve
-    except ImportError as error:
-        raise MissingExtraError("ray[serve]", extra="serve", needed_for="Ray Serve") from error
+    serve = optional_module(
+        "ray.serve", extra="serve", needed_for="Ray Serve", package="ray[serve]"
+    )
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     return serve
 
