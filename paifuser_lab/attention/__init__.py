@@ -15,16 +15,14 @@ cost             the error, latency and metric at each share of the keys, as a r
 
 from .block_lists import Sparsity
 from .cost import attention_cost
-from .discover import Attending, Call, find_attention, lists_from_data, record_calls
-from .evaluate import Evaluated, evaluate_layers, evaluate_sparse, exact
+from .discover import Attending, find_attention, lists_from_data
+from .evaluate import evaluate_layers, evaluate_sparse, exact
 from .redirect import make_dense, make_sparse
 from .torch_attention import drops_padding
 from .windows import is_fused, is_windowed, make_fused
 
 __all__ = [
     "Attending",
-    "Call",
-    "Evaluated",
     "Sparsity",
     "attention_cost",
     "drops_padding",
@@ -38,5 +36,4 @@ __all__ = [
     "make_dense",
     "make_fused",
     "make_sparse",
-    "record_calls",
 ]

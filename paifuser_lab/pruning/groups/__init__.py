@@ -19,7 +19,7 @@ predicted_cost.py  the predicted cost of fewer channels, before any cut
 
 from .grouping import CutProblem, Structure, channel_groups, couple
 from .predicted_cost import cut_cost
-from .removal import cut, cut_again, cut_and_remember, mask
+from .removal import cut, cut_again, cut_and_remember
 
 __all__ = [
     "CutProblem",
@@ -30,5 +30,4 @@ __all__ = [
     "cut_again",
     "cut_and_remember",
     "cut_cost",
-    "mask",
 ]

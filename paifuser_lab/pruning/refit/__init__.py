@@ -8,10 +8,9 @@ shrunk_layers.py  which layers those are, their outputs before the cut, and what
 """
 
 from .shrunk_layers import products, shrunk_layers
-from .techniques import REPAIRS, Repair, refit_model, repairs_for
+from .techniques import Repair, refit_model, repairs_for
 
 __all__ = [
-    "REPAIRS",
     "Repair",
     "products",
     "refit_model",
