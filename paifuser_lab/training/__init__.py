@@ -11,11 +11,10 @@ checkpointing      activations that are computed again in the backward pass
 loop               the loop on a bare model
 run                one training in progress
 hooks              the objective and the caller's functions
-course             the losses so far, and what follows from them
+course             the losses so far, what follows from them, and the result
 history            what is recorded of each step
 learner            the model with its optimizer and loss scale
 observe            gradients' ranges, and the layer where a NaN began
-result             the result for the steps that train
 resume             checkpoint files
 fingerprints       what identifies a training of a recipe
 tensorboard        a record as TensorBoard's logs
@@ -24,10 +23,10 @@ distillation       losses between the original's outputs and the model's own
 """
 
 from ..workload.data import Batch, Batches
+from .course import Trained
 from .hooks import Objective
 from .loop import train
 from .plan import Training, TrainPlan
-from .result import Trained
 from .resume import CheckpointFile
 
 __all__ = [

@@ -17,10 +17,10 @@ from torch import nn
 
 from ..progress import progress
 from ..workload.data import Batches
+from .course import Trained
 from .hooks import BeforeStep, Hooks, Objective, OnEpoch
 from .learner import Learner
 from .plan import Training
-from .result import Trained
 from .resume import CheckpointFile
 from .run import Run
 

@@ -20,13 +20,12 @@ from ..workload import QUIET
 from ..workload.data import Batch, Batches
 from ..workload.seeding import preserve_rng
 from .checkpointing import saved_buffers
-from .course import Course
+from .course import Course, Trained
 from .history import History, StepFacts
 from .hooks import Hooks, Objective
 from .learner import Learner
 from .observe import is_not_finite, layer_of_bad_gradient, range_layers
 from .precision import finite_mean
-from .result import Trained
 from .resume import OTHER_MODEL, Checkpoint, CheckpointFile
 
 SAVE_EVERY_S = 20.0

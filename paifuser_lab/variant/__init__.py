@@ -14,7 +14,6 @@ quantize           quantizes a model in one call
 cache              the variants created last, the only cache of whole models
 folder             the files of a saved variant
 comparison         `compare`: the baseline and its variants; the session options of ONNX Runtime
-building           the time for building what is compared
 trial              what is timed, and the rows that come of it
 generation         `compare_generation`: text of a language model, in torch and other runtimes
 history            what was measured in any session, in the user's database

@@ -20,11 +20,10 @@ from ..progress import progress
 from ..records import Comparison, Measurement
 from ..workload import Workload, running_in_turns, workload_of
 from . import Variant
-from .building import Building
 from .history import keep
 from .limit import refusal
 from .recipe import Recipe
-from .trial import Threads, Timings, Trial
+from .trial import Building, Threads, Timings, Trial
 
 ROUNDS = 30
 SECONDS = 30.0

@@ -4,15 +4,16 @@ number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from torch import nn
 
 from ..engines.threads import faster_threads
-from ..errors import MeasureError, PaifuserError, first_line, keep_when_stopped
+from ..errors import MeasureError, PaifuserError, StepError, first_line, keep_when_stopped
 from ..fusion import packed_bytes
 from ..machine import machine_label, thread_choices, threads
 from ..measure import (
@@ -32,7 +33,6 @@ from ..records import Comparison, Measurement, Quality, counted
 from ..records.quality import readable_interval, word_for
 from ..workload import Workload, running
 from . import Variant, apply
-from .building import Building
 from .recipe import Recipe, checked_recipe
 
 NO_GAIN = {
@@ -48,6 +48,33 @@ POOL_EFFECTS = {
 }
 
 Threads = int | Literal["each"] | None
+
+
+@dataclass
+class Building:
+    """When building has to end, and how long the last recipe with each last step took."""
+
+    until: float
+    took_s: dict[tuple[str, ...], float] = field(default_factory=dict)
+
+    @contextmanager
+    def of(self, recipe: Recipe) -> Iterator[None]:
+        """Time the building of a recipe; raise where it would not end in time."""
+        kind = _kind(recipe)
+        began = time.perf_counter()
+        usual_s = self.took_s.get(kind, 0.0)
+        if self.took_s and began + usual_s > self.until:  # the first is built in any case
+            raise StepError("not built: the seconds do not suffice; give more")
+        try:
+            yield
+        finally:
+            self.took_s[kind] = time.perf_counter() - began
+
+
+def _kind(recipe: Recipe) -> tuple[str, ...]:
+    """Recipes of one kind take equally long: the same engine after the same steps."""
+    kinds = [step.kind for step in recipe]
+    return (*kinds, *(str(step.options.get("name")) for step in recipe if step.kind == "backend"))
 
 
 @dataclass(frozen=True)

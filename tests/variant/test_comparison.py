@@ -20,7 +20,7 @@ from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.records import Ceiling, Hardware, Measurement, Quality
 from paifuser_lab.records.quality import word_for
 from paifuser_lab.session.state import State
-from paifuser_lab.variant import building, comparison, trial
+from paifuser_lab.variant import comparison, trial
 from paifuser_lab.views.comparison import _label
 from paifuser_lab.widgets.presenter import figures, story
 from tests.support.models import Counting, Small, images
@@ -249,7 +249,7 @@ def test_a_whole_call_builds_only_what_its_seconds_suffice_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     work, clock = small(), Clock()
-    monkeypatch.setattr(building, "time", clock)
+    monkeypatch.setattr(trial, "time", clock)
     monkeypatch.setattr(comparison, "time", clock)
     real = trial.apply
 
