@@ -116,9 +116,7 @@ class Acceleration:
         )
 
     def follow(self, show: Callable[[AccelerationStatus], None]) -> None:
-        """Call `show` with the status after steps of the loop, half a second apart, and at its end;
-        the time that it takes is not counted as a step's.
-        """
+        """Call `show` with the status every half second and at the end, outside of the steps."""
         if self.is_on:
             self._followers.append(show)
             self.loop.judging.between_steps = self._tell_followers

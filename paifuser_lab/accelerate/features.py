@@ -59,18 +59,14 @@ def enable(
 
 
 def disable() -> None:
-    """End all acceleration: hooks, memory formats, the optimizer's state and torch's settings are
-    as they were.
-    """
+    """End all acceleration; hooks, formats, optimizers and torch's settings are as before."""
     if not _in_force or not _in_force[0].is_on:
         raise AccelerationError("Nothing is enabled; call lab.enable() before a training loop.")
     _in_force[0].stop()
 
 
 def status() -> AccelerationStatus:
-    """What is on, what was taken back, with the measurement that decided it; after the end, as it
-    was then.
-    """
+    """What is on or was taken back, with the deciding measurement; later, what was at the end."""
     return _in_force[0].status() if _in_force else AccelerationStatus(is_enabled=False)
 
 

@@ -112,9 +112,7 @@ class Loop:
             self.reconsider()
 
     def reconsider(self) -> None:
-        """Find anew what this loop cannot have, since it or its switches have changed; the block
-        that runs now was of another loop.
-        """
+        """Find anew what a changed loop cannot have; the block that runs now was of another."""
         way = self.on
         self.judging.leave_block()
         self.go(PLAIN)

@@ -21,9 +21,7 @@ from ..records import AttentionKind
 
 @dataclass(frozen=True)
 class Sparsity:
-    """The blocks of keys that a layer attends to: the best at each call, the best on data, or the
-    nearest.
-    """
+    """The blocks that a layer attends to: the best at each call or on data, or the nearest."""
 
     kind: AttentionKind
     keep: float  # up to 1 a share of the blocks, from 2 on their number

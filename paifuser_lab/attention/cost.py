@@ -132,9 +132,7 @@ class _Measurement:
             shown.advance(doing=f"{keep:.0%}")
 
     def time(self, shown: Progress) -> None:
-        """Time the model at each share, in turn with the model that attends to all keys, with each
-        number of threads.
-        """
+        """Time each share in turn with attention to all keys, with each number of threads."""
         device, inputs = self.work.device, self.work.inputs.clone()
         calls: dict[str, Callable[[], Any]] = {"": lambda: inputs(self.work.model)}
         calls |= {str(keep): partial(self._output, keep, inputs) for keep in self.keeps}

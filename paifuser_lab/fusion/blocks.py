@@ -175,9 +175,7 @@ class FusedBlock(nn.Module):
     class_apart: type[nn.Module]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The output of the block's own forward, plus the residual that a block around it adds
-        through this one.
-        """
+        """The block's output, plus the residual that a block around it adds through this one."""
         added = kwargs.pop(ADDED, None)
         tensors = self._taken(args, kwargs) if self._is_unchanged() else None
         if tensors is not None:

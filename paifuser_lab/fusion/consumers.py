@@ -82,9 +82,7 @@ def _called(forward: Any, form: Form, block: nn.Module, tensors: list[Any]) -> A
 
 @dataclass(frozen=True)
 class Chain:
-    """The nodes after a layer's call that can be fused with it, the other operand of a sum, and the
-    activation at the end.
-    """
+    """What can be fused after a layer's call, a sum's other operand, and the last activation."""
 
     call: fx.Node
     swallowed: tuple[fx.Node, ...] = ()

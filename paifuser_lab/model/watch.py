@@ -37,9 +37,7 @@ def has_nan(output: Any) -> bool:
 
 
 def not_finite(reference: Any, output: Any) -> str | None:
-    """What is wrong in a model's output: a NaN, or an infinity where the reference has none; None
-    where nothing is.
-    """
+    """What is wrong in an output: a NaN, or an infinity that the reference lacks; or None."""
     if has_nan(output):
         return "a NaN"
     pairs = zip(tensors_in(reference), tensors_in(output), strict=False)

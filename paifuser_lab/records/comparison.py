@@ -178,9 +178,7 @@ class Comparison(TableRecord):
 
     @property
     def trade_off(self) -> TradeOff:
-        """The metric (or closeness of the output) against latency and size of each row; of several
-        baselines only the reference.
-        """
+        """Each row's metric, or closeness, against latency and size; of baselines the reference."""
         rows = [
             row
             for row in self.rows

@@ -55,9 +55,7 @@ class Ceiling(Record):
 
     @property
     def caution(self) -> str:
-        """A short warning for results based on these rates; empty if they were measured
-        undisturbed.
-        """
+        """A short warning for results based on these rates; empty if measured undisturbed."""
         return "measured on a busy machine, may be too low" if self.warnings else ""
 
     def raised(self, rates: Mapping[str, float | None]) -> Ceiling:

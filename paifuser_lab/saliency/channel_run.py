@@ -1,6 +1,4 @@
-"""Run one estimator of channels over batches: the mean of each channel's values, and its standard
-error.
-"""
+"""Run one estimator of channels over batches: each channel's mean value and standard error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Draw samples from an estimator until every mean has the requested standard error, or the time is
-over.
-"""
+"""Draw samples until every mean has the requested standard error, or the time is over."""
 
 from __future__ import annotations
 

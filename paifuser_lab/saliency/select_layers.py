@@ -1,6 +1,4 @@
-"""Select the layers to estimate: those of a kind, that are requested, whose weight can be read, and
-that run.
-"""
+"""Select the layers to estimate: of a kind, requested, with a weight that can be read, that run."""
 
 from __future__ import annotations
 

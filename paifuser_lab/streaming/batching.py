@@ -18,9 +18,7 @@ from ..errors import StreamError
 
 @dataclass(frozen=True)
 class BatchRule:
-    """At most `count` items, and at most `delay_ms` between a batch's first item and its call;
-    None waits until the batch is full.
-    """
+    """At most `count` items, and `delay_ms` from the first to the call; None: until it is full."""
 
     count: int = 8
     delay_ms: float | None = 5.0

@@ -1,6 +1,4 @@
-"""Runs a stream: a thread that feeds the dispatcher with what happens, and does what it decides;
-another reads the source.
-"""
+"""Runs a stream: a thread does what the dispatcher decides on each event, another reads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a stream has delivered, on disk, so that a restarted one goes on behind it. Built on
-sqlite3.
-"""
+"""What a stream has delivered, in SQLite, so that a restarted one goes on behind it."""
 
 from __future__ import annotations
 

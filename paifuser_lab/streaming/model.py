@@ -1,6 +1,4 @@
-"""A model opened for calls on batches of single examples: from a name, a folder, a workload or a
-variant.
-"""
+"""A model opened for calls on batches of examples: from a name, folder, workload or variant."""
 
 from __future__ import annotations
 

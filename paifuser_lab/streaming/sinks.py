@@ -1,6 +1,4 @@
-"""Sinks that write a file: a video of the frames, or a table of the answers. Built on PyAV and
-PyArrow.
-"""
+"""Sinks that write a file: a video (PyAV), or a table of the answers (PyArrow)."""
 
 from __future__ import annotations
 

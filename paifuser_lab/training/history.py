@@ -1,6 +1,4 @@
-"""What a training records of each step: stored in its checkpoint, so that a resumed one has it
-whole.
-"""
+"""What a training records of each step, stored in its checkpoint for one that is resumed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What the gradients of a step look like: their length, their range by layer, and what a format of
-16 bits loses of them.
-"""
+"""A step's gradients: their length, their range by layer, and what 16 bits lose of them."""
 
 from __future__ import annotations
 

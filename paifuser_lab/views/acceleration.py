@@ -1,6 +1,4 @@
-"""The switches of an accelerated training loop: how much faster a step is with each, and why it is
-on or off.
-"""
+"""The switches of an accelerated loop: how much faster each makes a step, why it is on or off."""
 
 from __future__ import annotations
 

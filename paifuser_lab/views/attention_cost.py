@@ -1,6 +1,4 @@
-"""Sparse attention: error and speed-up by the share of keys kept, with the error of each layer
-below.
-"""
+"""Sparse attention: error and speed-up by the share of keys kept, and each layer's error below."""
 
 from __future__ import annotations
 

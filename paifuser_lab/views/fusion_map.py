@@ -1,6 +1,4 @@
-"""Fusion sites in the order of the model: the latency unfused above fused; for unfused ones the
-reason.
-"""
+"""Fusion sites in the model's order: the latency unfused above fused, or the reason for none."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Two profiles layer by layer: which layers became faster or slower, and whether the prediction
-held.
-"""
+"""Two profiles layer by layer: which layers became faster, and whether the prediction held."""
 
 from __future__ import annotations
 

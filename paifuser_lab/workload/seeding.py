@@ -1,6 +1,4 @@
-"""Random numbers that depend on seed, epoch and step alone, so that a resumed training needs no
-stored random state.
-"""
+"""Random numbers by seed, epoch and step alone: a resumed training needs no stored state."""
 
 from __future__ import annotations
 

@@ -17,9 +17,7 @@ class ChannelNorm(nn.LayerNorm):
 
 
 class Block(nn.Module):
-    """A 7×7 depthwise convolution and a two-layer MLP on every pixel, scaled and added to the
-    input.
-    """
+    """A 7×7 depthwise convolution and a two-layer MLP per pixel, scaled and added to the input."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""A language model and a text to try things with, where nobody has given any: nothing is
-downloaded.
-"""
+"""A language model and a text to try things with, where nobody gave any; nothing is downloaded."""
 
 from __future__ import annotations
 

@@ -30,9 +30,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def sheets(count: int, *, side: int = 128, seed: int = 0) -> tuple[Floats, Ints]:
-    """Paint this many maps: images (count, 3, side, side) of about 0–1, and the class of every
-    pixel.
-    """
+    """Paint maps: images (count, 3, side, side) of about 0–1, and the class of every pixel."""
     if side < LEAST_SIDE or side % _PERIOD:
         raise WorkloadError(
             f"A map with side={side} has no room for its legend; give a multiple of {_PERIOD} "

@@ -28,9 +28,7 @@ def accuracy(predict: Callable[..., Any], batches: Batches) -> float:
 
 
 def mean_iou(predict: Callable[..., Any], batches: Batches) -> float:
-    """The overlap of predicted and true areas over their union, averaged over the classes that
-    occur.
-    """
+    """Predicted and true areas: their overlap over their union, averaged over present classes."""
     table: torch.Tensor | None = None
     with torch.no_grad():
         for inputs, target in batches:

@@ -1,6 +1,4 @@
-"""Residual networks (He et al., 2015): the plain block of ResNet-18 and the bottleneck of
-ResNet-50.
-"""
+"""Residual networks (He et al., 2015): ResNet-18's plain block and ResNet-50's bottleneck."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Four stages of residual blocks, each half the resolution and twice the width of the one
-    before.
-    """
+    """Four stages of residual blocks, each at half the resolution and twice the width."""
 
     def __init__(
         self,

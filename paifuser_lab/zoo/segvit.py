@@ -1,6 +1,4 @@
-"""A vision transformer for segmentation, with small patches: many tokens, so attention takes most
-of its time.
-"""
+"""A vision transformer for segmentation: small patches and so many tokens, mostly attention."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ class PositionEmbedding(nn.Module):
 
 
 class SegViT(nn.Module):
-    """A transformer over patches, each of which outputs its pixels; image sides are multiples of
-    the patch.
-    """
+    """A transformer over patches, which output their pixels; image sides are multiples of one."""
 
     def __init__(self, *, patch: int, width: int, depth: int, heads: int, classes: int) -> None:
         super().__init__()

@@ -27,9 +27,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def scenes(count: int, *, side: int = 64, seed: int = 0) -> tuple[Floats, Ints]:
-    """Paint this many street scenes: images (count, 3, side, side) of about 0–1, and the class of
-    every pixel.
-    """
+    """Paint scenes: images (count, 3, side, side) of about 0–1, and the class of every pixel."""
     painted = _painted(count, side, seed)
     return np.stack([image for image, _ in painted]), np.stack([c.labels for _, c in painted])
 

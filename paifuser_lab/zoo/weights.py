@@ -58,9 +58,7 @@ def initialise(model: nn.Module, *, gain: float = 1.0) -> None:
 
 
 def damp(norm: nn.BatchNorm2d) -> nn.BatchNorm2d:
-    """Start the last norm of a residual branch small, so that the sum of many branches does not
-    explode.
-    """
+    """Start a residual branch's last norm small, so that the sum of many does not explode."""
     nn.init.constant_(norm.weight, RESIDUAL_SCALE)
     return norm
 

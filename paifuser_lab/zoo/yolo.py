@@ -1,6 +1,4 @@
-"""A one-shot detector like YOLOv8: C2f blocks, a two-way neck, separate heads for boxes and
-classes.
-"""
+"""A one-shot detector like YOLOv8: C2f blocks, a two-way neck, heads for boxes and classes."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ class Bottleneck(nn.Module):
 
 
 class SplitBlock(nn.Module):
-    """C2f: half of the channels bypass the bottlenecks, and the outputs of all bottlenecks are
-    concatenated.
-    """
+    """C2f: half of the channels bypass the bottlenecks, whose outputs are all concatenated."""
 
     def __init__(self, channels: int, width: int, depth: int, *, has_shortcut: bool) -> None:
         super().__init__()
@@ -180,9 +176,7 @@ class Yolo(nn.Module):
 
 
 def expect_background(model: Yolo, share: float = 0.01) -> None:
-    """Start with this probability of every class, since nearly all candidates are background: else
-    the first epochs learn nothing else.
-    """
+    """Start with this probability of every class, since nearly all candidates are background."""
     for head in model.heads:
         bias = head.get_parameter("scores.2.bias")
         nn.init.constant_(bias, math.log(share / (1 - share)))
@@ -255,9 +249,7 @@ class DetectionLoss:
         kind: torch.Tensor,
         objects: torch.Tensor,
     ) -> torch.Tensor:
-        """What each candidate shall score for each object, (batch, objects, candidates); 0 where it
-        does not answer for it.
-        """
+        """What each candidate shall score for each object, (batch, objects, candidates), or 0."""
         overlap = iou(boxes[:, None], objects[:, :, None])
         index = kind.clamp(min=0)[:, None].expand(-1, scores.shape[1], -1)
         score = scores.gather(2, index).transpose(1, 2)

@@ -46,7 +46,9 @@ def bench(
     ] = "gpu",
     seconds: Annotated[float, typer.Option(help="Time for all of it.", min=1)] = SECONDS,
 ) -> KernelBench:
-    """Check every CUDA kernel against float64, then time it against torch and the ceilings."""
+    """Check every CUDA kernel against float64, then time it against torch, as shares of the
+    machine's ceilings.
+    """
     if on not in ("gpu", "cpu"):
         raise MeasureError(f"Kernels run on gpu or cpu, not on {on!r}.")
     if on == "gpu" and not torch.cuda.is_available():

@@ -92,9 +92,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def enter_storages(
         self, category: Category, tensors: Iterable[Any], *, is_new: bool = False
     ) -> None:
-        """Count the storages of tensors in a category; with `is_new`, those that are not counted
-        yet.
-        """
+        """Count the storages of tensors in a category; with `is_new`, those not counted yet."""
         for tensor in tensors:
             if not isinstance(tensor, Tensor) or not torch._C._has_storage(tensor):
                 continue

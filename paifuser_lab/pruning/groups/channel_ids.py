@@ -1,6 +1,4 @@
-"""Channel ids: one for each position along each dimension of each weight, and which of them have to
-be removed together.
-"""
+"""Channel ids: one for each position of each weight's dimensions, and which go together."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ class Span:
 
 
 class ChannelIds:
-    """A union-find over channel ids that also stores why some must stay, and why some were
-    joined.
-    """
+    """A union-find over channel ids that stores why some must stay, and why some were joined."""
 
     def __init__(self) -> None:
         self.parents: Numbers = numpy.zeros(1, dtype=numpy.int64)

@@ -1,6 +1,4 @@
-"""torch's attention with fewer heads than its embedding width holds, which nn.MultiheadAttention
-does not allow.
-"""
+"""torch's attention with fewer heads than its embedding holds, which its own class forbids."""
 
 from __future__ import annotations
 

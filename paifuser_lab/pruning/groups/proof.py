@@ -1,6 +1,4 @@
-"""Check a cut model against the same model with zeros in place of what was removed; groups whose
-outputs differ are not cut.
-"""
+"""Check a cut model against zeros in place of what was removed; groups that differ stay."""
 
 from __future__ import annotations
 

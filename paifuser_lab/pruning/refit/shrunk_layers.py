@@ -1,6 +1,4 @@
-"""The layers that lost inputs in a cut, or whose inputs changed, and their outputs before the
-cut.
-"""
+"""The layers that lost inputs in a cut, or whose inputs changed, and their earlier outputs."""
 
 from __future__ import annotations
 

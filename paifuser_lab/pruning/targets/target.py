@@ -1,6 +1,4 @@
-"""Choose widths that leave a share of the original's parameters, FLOPs or latency, by importance
-lost per cost saved.
-"""
+"""Choose widths that leave a share of parameters, FLOPs or latency, by importance lost per cost."""
 
 from __future__ import annotations
 

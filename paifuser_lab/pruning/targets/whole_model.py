@@ -1,6 +1,4 @@
-"""The time of the whole model, in turn: original, current, and with every group as narrow as
-allowed.
-"""
+"""The time of the whole model, in turn: original, current, and as narrow as allowed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The base class of channel estimators: for a batch, a value for each output channel of each
-layer.
-"""
+"""The base class of channel estimators: for a batch, a value for each channel of each layer."""
 
 from __future__ import annotations
 

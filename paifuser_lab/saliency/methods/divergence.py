@@ -1,6 +1,4 @@
-"""The change of the class probabilities with one layer rounded: Kullback-Leibler divergence. Needs
-no labels.
-"""
+"""The Kullback-Leibler divergence of the probabilities with one layer rounded; needs no labels."""
 
 from __future__ import annotations
 

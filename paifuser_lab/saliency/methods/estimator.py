@@ -1,6 +1,4 @@
-"""The base class of layer estimators: it draws samples, whose mean is a layer's score in a
-format.
-"""
+"""The base class of layer estimators: the mean of their samples is a layer's score in a format."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The change of the output with one layer rounded: relative L2 error. Needs neither labels nor a
-loss.
-"""
+"""The relative L2 error of the output with one layer rounded; needs neither labels nor a loss."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The same answers behind Ray Serve, whose proxy spreads requests over replicas. Built on
-ray[serve].
-"""
+"""The same answers behind Ray Serve, whose proxy spreads requests over replicas."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Draws answers onto images: boxes with labels, masks, classes; and small previews. Built on
-Pillow.
-"""
+"""Draws answers onto images: boxes, masks, classes; and small previews. Built on Pillow."""
 
 from __future__ import annotations
 

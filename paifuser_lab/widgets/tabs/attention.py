@@ -1,6 +1,4 @@
-"""The section of sparse attention: a slider for the share of keys to keep, and a checkbox for each
-layer.
-"""
+"""The section of sparse attention: a slider for the share of keys, a checkbox for each layer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The section of ONNX Runtime's session options: each timed in turn, and put into the recipe with a
-click.
-"""
+"""ONNX Runtime's session options, timed in turn, and put into the recipe with a click."""
 
 from __future__ import annotations
 

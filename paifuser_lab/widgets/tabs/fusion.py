@@ -1,6 +1,4 @@
-"""The section of fusion: the sites that can run as one operator, and recipe edits that switch a
-site on or off.
-"""
+"""The section of fusion: the sites, and recipe edits that switch one on or off."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The section of channel importance: a threshold over all layers, or over one, determines how many
-channels of each are kept.
-"""
+"""The section of channel importance: a threshold over all layers or one decides what is kept."""
 
 from __future__ import annotations
 

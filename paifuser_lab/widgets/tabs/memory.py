@@ -1,6 +1,4 @@
-"""The section of memory: that of one call of the current model over time, and as a map what is
-alive at one moment.
-"""
+"""The section of memory: of one call of the current model over time, and a map of one moment."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Examples of the train data as one batch: those that layers are refit to, and those that the
-result is evaluated on.
-"""
+"""Examples of the train data as one batch: those to refit to, and those to evaluate on."""
 
 from __future__ import annotations
 

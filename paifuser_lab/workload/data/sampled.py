@@ -1,6 +1,4 @@
-"""Batches in an order that a seed determines: train data if there are any, else test data, else the
-example inputs.
-"""
+"""Batches in an order that a seed determines: of train data, else test data, else the example."""
 
 from __future__ import annotations
 

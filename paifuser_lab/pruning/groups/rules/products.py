@@ -1,6 +1,4 @@
-"""Matrix products and attention: the inner dimension is removed on both sides, heads are removed
-whole.
-"""
+"""Matrix products and attention: the inner dimension goes on both sides, heads go whole."""
 
 from __future__ import annotations
 

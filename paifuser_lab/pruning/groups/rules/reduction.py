@@ -1,6 +1,4 @@
-"""Operators that reduce dimensions: zeros do not change a sum; any other reduction needs the whole
-dimension.
-"""
+"""Reductions: zeros do not change a sum; any other one needs the whole dimension."""
 
 from __future__ import annotations
 
