@@ -371,7 +371,8 @@ def difference(saved: Sketch, now: Sketch | None) -> float | None:
         return None
     if now.answer == saved.answer:
         return 0.0
-    if now.shapes != saved.shapes:
+    forms = [(one.shapes, [len(shadow) for shadow in one.shadows]) for one in (saved, now)]
+    if forms[0] != forms[1]:
         return math.inf
     pairs = zip(saved.shadows, now.shadows, strict=True)
     gap = sum(float(numpy.square(numpy.subtract(first, second)).mean()) for first, second in pairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -759,3 +760,5 @@ def test_a_sketch_estimates_the_distance_of_outputs() -> None:
             )
         estimate = folder.difference(original, folder.sketch_of(work, other))
         assert estimate == pytest.approx(expected, rel=0.6)
+    longer = {"answer": "another", "shadows": ((*original.shadows[0], 0.0),)}
+    assert folder.difference(original.model_copy(update=longer), original) == math.inf
