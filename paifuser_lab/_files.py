@@ -77,24 +77,28 @@ def history_file() -> Path | None:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary file that replaces `path` if the block succeeds, and is deleted if it raises."""
+    """A temporary file that replaces `path` if the block succeeds, and is deleted if it raises.
+
+    It is in a folder of its own: safetensors writes another file beside it, which a kill leaves.
+    """
     path = checked_path(path)
     prefix = f".{path.name[:MAX_PREFIX]}."
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _clear(path.parent, prefix, "[0-9a-f]" * 8)
-        temporary, lock = _locked(lambda: _touched(path.with_name(prefix + secrets.token_hex(4))))
-        # the mode of the user's other files; safetensors, like mkstemp, makes it readable only by
-        # the owner
-        mode = temporary.stat().st_mode
+        stage, lock = _locked(lambda: _made(path.with_name(prefix + secrets.token_hex(4))))
+        temporary = stage / path.name
         try:
+            temporary.touch()
+            # the mode of the user's other files; safetensors makes it readable only by the owner
+            mode = temporary.stat().st_mode
             yield temporary
             temporary.chmod(mode)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         finally:
-            temporary.unlink(missing_ok=True)
+            shutil.rmtree(stage, ignore_errors=True)
             _unlock(lock)
     except OSError as error:
         raise cannot_write(f"{path.name} into {path.parent}", error) from error
@@ -139,9 +143,9 @@ def _exchanged(first: Path, second: Path) -> bool:
     return bool(result == 0)
 
 
-def _touched(path: Path) -> Path:
-    path.touch(exist_ok=False)
-    return path
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def _locked(create: Callable[[], Path]) -> tuple[Path, int | None]:

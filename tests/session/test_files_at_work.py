@@ -37,6 +37,13 @@ folder.save_weights = die
 work = lab.Workload(torch.nn.Linear(2, 2), torch.ones(1, 2))
 lab.apply(work, lab.Recipe([])).save(sys.argv[1])
 """
+KILLED_BESIDE_ANOTHER_FILE = """
+import os, signal, sys
+from paifuser_lab._files import replacing
+with replacing(sys.argv[1]) as temporary:
+    temporary.with_name(".tmpAbCdEf").write_text("half")  # as safetensors does
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 FILE_SIZE_LIMIT = """
 import resource, sys, torch
 import paifuser_lab as lab
@@ -138,6 +145,16 @@ def test_a_save_removes_leftovers_of_a_killed_save_but_not_of_a_running_one(
         variant().save(tmp_path / "saved")
         assert (staging / "file").read_text() == "half"
     assert sorted(path.name for path in tmp_path.iterdir()) == [".saved.mine", "saved"]
+
+
+def test_what_a_library_left_beside_a_killed_file_is_removed_by_the_next_write(
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "weights.safetensors"
+    assert run(KILLED_BESIDE_ANOTHER_FILE, target).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
+    _files.write_text(target, "whole")
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def odd_paths(folder: Path) -> dict[str, Path]:
