@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from benchmarks.fuzz import bench
+from xml.etree import ElementTree
+
+from benchmarks.fuzz import _row, bench
 
 
 def test_a_reader_has_a_row_with_what_failed():
     record = bench(examples=2, only="values")
     assert {row.reader for row in record.rows} == {"values.txt"}
     assert record.is_good and "0 readers failed" in record.summary
-    row = record.rows[0].model_copy(update={"failure": "MemoryError"})
+    case = '<testcase name="test_a[x.json]" time="1"><failure message="MemoryError"/></testcase>'
+    row = _row(ElementTree.fromstring(case), 2)
     failed = record.model_copy(update={"rows": (row,)})
     assert not failed.is_good and "MemoryError" in str(failed)

@@ -256,6 +256,7 @@ REFUSED = {
     "a number for a truth": (["is_quick=1"], "is_quick = True; 1 is neither true nor false"),
     "a truth for a number": (["ratio=true"], "ratio = 0.5; True is no number"),
     "no values": (["ratio="], "gives no values"),
+    "no name": (["ra tio=1"], "gives no values"),
     "no sign": (["ratio"], "write name=value,value or name=low..high"),
     "a list": (["ratio=[1,2]"], "each value is a number or a word"),
     "an open quote": (['word="a'], "cannot be read; put words with commas"),

@@ -773,3 +773,10 @@ def test_a_search_says_which_choice_explains_the_differences_and_when_each_was_m
         trial, _ = study.ask()
         study.study.tell(trial, [value, 0.0])
     assert study.importance["engine"] > 0.8
+
+    def full(*args: Any, **options: Any) -> Any:
+        raise optuna.exceptions.StorageInternalError("disk is full")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("optuna.importance.get_param_importances", full)
+        assert study.importance == {}

@@ -198,7 +198,7 @@ def test_onnx_runtime_computes_convolutions_sums_and_linear_layers_on_integers(t
     assert before["QLinearAdd"] == 0 and before["QLinearConv"] < 8
 
 
-def test_by_default_sums_are_on_integers_in_files_alone(monkeypatch):
+def test_by_default_sums_are_on_integers_in_files_alone(monkeypatch, tmp_path):
     work = work_of(Residual(pools=False))
     default, numbers, whole = (
         chosen(work, sums=sums, layers={"head": "fp32"}).module
@@ -209,6 +209,16 @@ def test_by_default_sums_are_on_integers_in_files_alone(monkeypatch):
         assert torch.equal(default(images), numbers(images))
     assert error(default(images), whole(images)) > 1e-4
     assert torch.equal(as_shown(default, images, monkeypatch), as_shown(whole, images, monkeypatch))
+
+    import onnx
+
+    kinds = []
+    for model in (default, whole):
+        export_onnx(model, work.inputs.clone(), tmp_path / "model.onnx")
+        kinds.append(
+            Counter(node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node)
+        )
+    assert kinds[0] == kinds[1], "a value is rounded once"
 
 
 def test_files_that_differ_only_in_their_sums_are_kept_apart():
