@@ -74,10 +74,8 @@ class Study:
                     "about", {**about, "schema": SCHEMA, "choices": choices, "began": _now()}
                 )
             else:
-                # whether a pool pays is measured anew by each search; a study keeps its answer
-                choices |= {"memory": kept["choices"].get("memory")} if "memory" in axes else {}
                 _check_same(where, kept, about, choices)
-                axes = {axis: tuple(values) for axis, values in choices.items()}
+                axes = {axis: tuple(kept["choices"][axis]) for axis in axes}
             opened = cls(study, axes, where)
             opened._begin_again()
         return opened
@@ -209,11 +207,14 @@ def _check_same(
                 f"the study in {where} is of another {name}: {kept.get(name)}, where this search "
                 f"has {value}; give another study=."
             )
-    if kept["choices"] != choices:
-        others = ", ".join(axis for axis in choices if kept["choices"].get(axis) != choices[axis])
+    # whether a pool pays is measured anew by each search; a study keeps its answer
+    others = [
+        axis for axis in choices if axis != "memory" and kept["choices"].get(axis) != choices[axis]
+    ]
+    if others:
         raise FileError(
-            f"the study in {where} chooses among others than this search ({others}); give the same "
-            "engines= and may_train=, or another study=."
+            f"the study in {where} chooses among others than this search ({', '.join(others)}); "
+            "give the same engines= and may_train=, or another study=."
         )
 
 

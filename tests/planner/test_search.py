@@ -656,6 +656,14 @@ def test_a_study_of_other_choices_is_refused(tmp_path):
     assert store.Study.open(url, about, {"keep": (1.0, 0.5), "threads": (0,)}).finished == {}
 
 
+def test_a_study_of_an_earlier_schema_which_kept_no_choices_is_refused(tmp_path):
+    url = f"sqlite:///{tmp_path / 'searches.db'}"
+    about, axes = {"workload": "small", "goal": "latency"}, {"memory": ("as it is",)}
+    store.Study.open(url, about, axes).study.set_user_attr("about", {**about, "schema": 1})
+    with pytest.raises(FileError, match="has schema 1"):
+        store.Study.open(url, about, axes)
+
+
 def test_a_study_keeps_whether_a_pool_pays_which_each_search_measures_anew(tmp_path):
     url = f"sqlite:///{tmp_path / 'searches.db'}"
     about = {"workload": "small", "goal": "latency"}

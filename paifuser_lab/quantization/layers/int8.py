@@ -7,7 +7,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.ao.quantization.fx._decomposed
@@ -59,8 +59,7 @@ class Requantization:
         )
 
 
-@dataclass(frozen=True)
-class Exported:
+class Exported(NamedTuple):
     """How an exported file connects a layer with its neighbours, where sums are on integers there
     alone.
     """
@@ -99,12 +98,17 @@ class Int8Layer(QuantizedLayer):
 
     def _shared_output(self, output: Tensor) -> Tensor:
         """The float output, rounded where other layers read the rounded values too."""
-        exported = self.exported if torch.compiler.is_exporting() else None
-        requantization = exported.requantization if exported else self.requantization
+        requantization, _ = self._connection()
         next_span, clamp = requantization.span, requantization.clamp
         if next_span is None or not requantization.is_shared:
             return output
         return fake_quantize(output if clamp is None else output.clamp(*clamp), next_span)
+
+    def _connection(self) -> tuple[Requantization, bool]:
+        """How it passes its output on, and whether its input is rounded already."""
+        if self.exported is not None and torch.compiler.is_exporting():
+            return self.exported
+        return self.requantization, self.is_input_rounded
 
     def _quantized(self, x: Tensor) -> Tensor:
         if isinstance(x, Int8Tensor):
@@ -119,8 +123,7 @@ class Int8Layer(QuantizedLayer):
         """Input and weight through the roundings, as operators that compilers and exporters
         recognise.
         """
-        exported = self.exported if torch.compiler.is_exporting() else None
-        is_rounded = exported.is_input_rounded if exported else self.is_input_rounded
+        _, is_rounded = self._connection()
         rounded = x.float() if is_rounded else fake_quantize(x.float(), self.span)
         scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
         weight = torch.ops.quantized_decomposed.dequantize_per_channel(
