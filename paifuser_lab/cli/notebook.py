@@ -9,16 +9,14 @@ everything in it is complete.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._files import replace_folder
+from .._files import cannot_write, replace_folder, staged
 from ..errors import FileError, MissingExtraError, PaifuserError
 
 REPORT = "report.json"
@@ -59,17 +57,18 @@ def run_notebook(
     out = Path(out).resolve()
     _check_out(out, replace=replace)
     check_parameters(notebook, parameters)
-    staged = _stage(out)
     try:
-        _execute(notebook, staged / notebook.name, {**parameters, "out": str(staged)}, on_stage)
-        replace_folder(staged, out)
-    except PaifuserError:
-        executed = staged / notebook.name
-        if keep_failed is not None and executed.is_file():
-            os.replace(executed, keep_failed)
-        raise
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        with staged(out) as stage:
+            executed = stage / notebook.name
+            try:
+                _execute(notebook, executed, {**parameters, "out": str(stage)}, on_stage)
+                replace_folder(stage, out)
+            except PaifuserError:
+                if keep_failed is not None and executed.is_file():
+                    os.replace(executed, keep_failed)
+                raise
+    except OSError as error:
+        raise cannot_write(f"into {out}", error) from error
     return out
 
 
@@ -102,17 +101,6 @@ def _check_out(out: Path, *, replace: bool) -> None:
             else "give --force to replace an earlier run"
         )
         raise FileError(f"The folder {out} is not empty; {hint}, or choose another.")
-
-
-def _stage(out: Path) -> Path:
-    """A temporary folder beside `out`, so that it can be renamed atomically."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    except OSError as error:
-        raise FileError(
-            f"Cannot write into {out.parent}: {error.strerror}; choose a folder you can write to."
-        ) from error
 
 
 def _execute(

@@ -29,6 +29,7 @@ from .grid import Run, runs_of
 from .notebook import REPORT, run_notebook
 
 WORKER = [sys.executable, "-m", "paifuser_lab.cli.sweep"]
+POLL_S = 0.5
 STOP_TIMEOUT_S = 20.0  # from the interrupt of a process until it is killed
 FAILED, STOPPED = 2, 130
 LOWER_IS_BETTER = (
@@ -140,6 +141,7 @@ class _Pool:
             "out": str(self.out / run.name),
             "parameters": run.parameters,
             "replace": self.replace,
+            "sweep": os.getpid(),
         }
         with self.lock:
             if self.is_stopped:
@@ -299,11 +301,21 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def _end_with(sweep: int) -> None:
+    """Interrupt this process once the sweep that started it was killed: the next one runs the
+    notebook again, in the same folder.
+    """
+    while os.getppid() == sweep:
+        time.sleep(POLL_S)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def main() -> int:
     """Run the notebook and return the exit code."""
     # a sweep in the background of a shell ignores SIGINT, and so would its processes
     signal.signal(signal.SIGINT, signal.default_int_handler)
     job = json.load(sys.stdin)
+    threading.Thread(target=_end_with, args=[job["sweep"]], daemon=True).start()
     failed = Path(f"{job['out']}.failed.ipynb")
     failed.unlink(missing_ok=True)
     try:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import signal
+import subprocess
 import sys
 import textwrap
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -206,10 +211,32 @@ def test_an_interrupt_stops_running_notebooks_and_keeps_complete_runs(
     assert swept.is_interrupted and "stopped early" in swept.title and not swept.failed
 
 
+def test_a_killed_sweep_takes_its_running_notebook_with_it(notebook: Path, tmp_path: Path) -> None:
+    slow = nbformat.read(notebook, as_version=4)
+    slow.cells[1].source = "import time\nopen(f'{out}/started', 'w').close()\ntime.sleep(60)"
+    nbformat.write(slow, notebook)
+    out = tmp_path / "out"
+    command = ["-m", "paifuser_lab.cli", "sweep", str(notebook), "-p", "seed=0", "--out", str(out)]
+    with subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL) as started:
+        wait_for(lambda: any(out.glob(".seed=0.*/started")))
+        (worker,) = psutil.Process(started.pid).children()
+        started.kill()
+    worker.wait(30)  # not a child of this process: raises unless it ends
+    assert not [*out.iterdir()], "what it had begun is removed"
+
+
+def wait_for(is_there: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not is_there():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.05)
+
+
 def test_a_process_of_a_sweep_in_the_background_can_be_interrupted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = {"notebook": "a.ipynb", "out": "out", "parameters": {}, "replace": False}
+    job["sweep"] = os.getppid()
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(job)))
     monkeypatch.setattr(
         running, "run_notebook", lambda *args, **options: signal.raise_signal(signal.SIGINT)
