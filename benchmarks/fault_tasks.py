@@ -6,15 +6,23 @@ before or after the write, and nothing between.
 
 from __future__ import annotations
 
+import json
+import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
+from unittest.mock import patch
 
+import nbformat
 import torch
+from nbformat.v4 import new_code_cell, new_notebook
 from torch import nn
 
 import paifuser_lab as lab
+from paifuser_lab.cli.notebook import run_notebook
+from paifuser_lab.cli.sweep import sweep
+from paifuser_lab.errors import FileError
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.streaming import Items, Stream
 
@@ -114,6 +122,36 @@ class Train(Task):
         self.write(folder)
 
 
+class Applied(Task):
+    """A recipe that trains, and goes on from what the cache has of it."""
+
+    name = "apply"
+    is_again = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        with TemporaryDirectory() as folder:
+            self.hash = self.applied(Path(folder)).weights_hash
+
+    def applied(self, folder: Path) -> lab.Variant:
+        """The variant, with its checkpoints in the folder."""
+        torch.manual_seed(0)
+        batches = [(torch.rand(4, 3, 8, 8), torch.randint(5, (4,))) for _ in range(STEPS // 4)]
+        loss = nn.functional.cross_entropy
+        work = lab.Workload(small(), batches[0][0], name="small", loss=loss, train=batches)
+        with (
+            patch.dict(os.environ, PAIFUSER_CACHE=str(folder)),
+            patch("paifuser_lab.training.run.SAVE_EVERY_S", 0.01),
+        ):
+            return lab.apply(work, lab.Recipe([{"distill": {"epochs": 4}}]))
+
+    def write(self, folder: Path) -> None:
+        assert self.applied(folder).weights_hash == self.hash, "other weights than undisturbed"
+
+    def check(self, folder: Path) -> None:
+        self.write(folder)
+
+
 class Searched(Task):
     """A search that goes on from its study."""
 
@@ -144,6 +182,76 @@ class Searched(Task):
     def _known(folder: Path) -> set[str]:
         known = folder / "known"
         return set(known.read_text().splitlines()) if known.exists() else set()
+
+
+class Ran(Task):
+    """A notebook run over an earlier run of it, in the same folder."""
+
+    name = "run"
+    is_again = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = TemporaryDirectory()
+        self.notebook = notebook_in(Path(self.folder.name))
+
+    def write(self, folder: Path) -> None:
+        run_notebook(self.notebook, folder / "run", {}, replace=True)
+
+    def check(self, folder: Path) -> None:
+        check_run(folder / "run")
+
+
+class Swept(Ran):
+    """A sweep, which does not repeat what an earlier one completed."""
+
+    name = "sweep"
+    is_again = False
+
+    def write(self, folder: Path) -> None:
+        out = folder / "out"
+        before = {path.parent: path.read_text() for path in out.glob("*/token")}
+        swept = sweep(self.notebook, {"value": [1, 2]}, out, on_run=lambda row: None)
+        if failed := [row.failure for row in swept.runs if row.failure]:
+            raise FileError(failed[0])
+        assert len(swept.runs) == 2, "a run is missing"
+        for run, token in before.items():
+            assert (run / "token").read_text() == token, f"{run.name} was repeated"
+
+    def check(self, folder: Path) -> None:
+        for run in (folder / "out").glob("value*"):
+            if run.is_dir():
+                check_run(run)
+
+
+def notebook_in(folder: Path) -> Path:
+    """A notebook that writes two files with the same random token."""
+    cells = [
+        new_code_cell('value = 1\nout = "out"', metadata={"tags": ["parameters"]}),
+        new_code_cell(
+            "import json, pathlib, secrets\n"
+            "token = secrets.token_hex(4000)\n"
+            'pathlib.Path(out, "token").write_text(token)\n'
+            "report = json.dumps({'token': token, 'value': value})\n"
+            'pathlib.Path(out, "report.json").write_text(report)'
+        ),
+    ]
+    path = folder / "tokens.ipynb"
+    kernel = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
+    return path
+
+
+def check_run(folder: Path) -> None:
+    """Raise AssertionError unless all files of the run are there, and of one run."""
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "report.json",
+        "token",
+        "tokens.ipynb",
+    ]
+    token = (folder / "token").read_text()
+    assert json.loads((folder / "report.json").read_text())["token"] == token, "of two runs"
+    nbformat.validate(nbformat.read(folder / "tokens.ipynb", as_version=4))
 
 
 class Streamed(Task):
@@ -192,5 +300,5 @@ class Lines:
 
 
 TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (Save, Export, Train, Searched, Streamed)
+    task.name: task for task in (Save, Export, Train, Applied, Searched, Ran, Swept, Streamed)
 }

@@ -17,9 +17,12 @@ from benchmarks.faults import FaultsBench
 ROOT = Path(__file__).parents[1]
 
 
-# Exporting and searching take seconds each time; their own tests kill them
-# (tests/converter/test_delivery.py, tests/planner/test_search.py).
-@pytest.mark.parametrize("task", [name for name in TASKS if name not in ("export", "search")])
+# These take seconds each time; their own tests kill them (tests/converter/test_delivery.py,
+# tests/planner/test_search.py, tests/cli/test_sweep.py).
+SLOW = ("export", "search", "run", "sweep")
+
+
+@pytest.mark.parametrize("task", [name for name in TASKS if name not in SLOW])
 def test_a_disturbed_write_loses_nothing_and_the_next_run_goes_on(task, tmp_path):
     """In a process of its own, of which the disturbed ones are forks: this one has threads."""
     record = tmp_path / "faults.json"
