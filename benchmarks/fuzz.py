@@ -58,13 +58,12 @@ class FuzzBench(BenchRecord):
 def bench(
     *,
     examples: Annotated[int, typer.Option(help="Damaged files for each reader.", min=1)] = 1000,
-    only: Annotated[str, typer.Option(help="Readers, by a pattern of pytest's -k.")] = "",
 ) -> FuzzBench:
     """Give every reader of files damaged ones, at random."""
     with tempfile.TemporaryDirectory(prefix="paifuser-fuzz-") as folder:
         report = Path(folder) / "report.xml"
         ended = subprocess.run(
-            [sys.executable, "-m", "pytest", TESTS, "-k", only, "--junit-xml", str(report)],
+            [sys.executable, "-m", "pytest", TESTS, "--junit-xml", str(report)],
             env={**os.environ, "FUZZ_EXAMPLES": str(examples), "OMP_NUM_THREADS": "1"},
             cwd=ROOT,
             capture_output=True,
@@ -83,8 +82,9 @@ def _row(case: ElementTree.Element, examples: int) -> FuzzRow:
     """A test's row; its parameter is what is read."""
     test, _, parameter = case.get("name", "").removesuffix("]").partition("[")
     failure = case.find("failure")
+    place = "saved folder: " if "folder" in test else ""
     return FuzzRow(
-        reader=parameter or test.removeprefix(TEST).replace("_", " "),
+        reader=place + (parameter or test.removeprefix(TEST).replace("_", " ")),
         tried=examples,
         seconds=float(case.get("time", 0)),
         failure="" if failure is None else failure.get("message", "failed").splitlines()[0],
