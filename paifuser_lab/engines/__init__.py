@@ -28,6 +28,7 @@ __all__ = [
 # name in a recipe → the engine's class, and the package that it needs
 ENGINES = {
     "eager": (".engine:Engine", "torch"),
+    "replay": (".replay:Replay", "torch"),
     "inductor": (".inductor:Inductor", "torch"),
     "onnxruntime": (".onnxruntime:OnnxRuntime", "onnxruntime"),
     "openvino": (".openvino:OpenVino", "openvino"),

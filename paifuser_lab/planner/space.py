@@ -89,6 +89,8 @@ class Engine:
 
 SPINNING = "onnxruntime spinning"
 FUSED = "activations are computed where the layer before writes"
+WITHOUT_PYTHON = "no Python code of the model runs between its operators"
+REPLAY: Choice = {"backend": {"name": "replay"}}
 ENGINES = {
     "channels last": Engine(
         (KINDS["layout"].step,),
@@ -103,6 +105,19 @@ ENGINES = {
         FUSED,
     ),
     "joined": Engine((KINDS["fuse"].step,), "Join layers", "Layers joined", FUSED),
+    "replayed": Engine((REPLAY,), "Replay operators", "Operators replayed", WITHOUT_PYTHON),
+    "channels last, joined, replayed": Engine(
+        (KINDS["layout"].step, KINDS["fuse"].step, REPLAY),
+        "Channels last, layers joined, operators replayed",
+        "Channels last, layers joined and operators replayed",
+        f"{FUSED}; {WITHOUT_PYTHON}",
+    ),
+    "joined, replayed": Engine(
+        (KINDS["fuse"].step, REPLAY),
+        "Join layers, replay operators",
+        "Layers joined and operators replayed",
+        f"{FUSED}; {WITHOUT_PYTHON}",
+    ),
     "openvino": Engine(
         (KINDS["openvino"].step,),
         "Run on OpenVINO",
@@ -135,6 +150,7 @@ ENGINES = {
     ),
 }
 IN_TORCH = ("channels last", "channels last, joined", "joined")  # layers stay torch's
+IN_HALF = ("openvino", "inductor", "replayed")  # engines that compute in 16 bits
 
 
 @dataclass(frozen=True)
@@ -192,9 +208,8 @@ class Space:
             return False
         if point.engine not in (AS_IT_IS, *IN_TORCH):
             in_half = point.format in IN_FLOAT[1:]
-            has_half = point.engine in ("openvino", "inductor")
-            is_changed = point.memory != AS_IT_IS
-            return not is_changed and (not in_half or has_half)
+            if point.memory != AS_IT_IS or (in_half and point.engine not in IN_HALF):
+                return False
         # layers are joined in fp32; in other formats each has a kernel of its own
         return "joined" not in point.engine or point.format == "fp32"
 
@@ -231,10 +246,13 @@ class Space:
             steps += [{point.memory: {}}] if point.memory != AS_IT_IS else []
             count = {"backend": {"name": "eager", "threads": point.threads}}
             return [*steps, *([count] if point.threads else [])]
-        options = dict(steps[0]["backend"])
+        *before, last = steps
+        options = dict(last["backend"])
         if not self.is_cpu:
             options.pop("freeze", None)
-        return [{"backend": options | ({"threads": point.threads} if point.threads else {})}]
+        if point.threads:
+            options["threads"] = point.threads
+        return [*before, {"backend": options}]
 
     def _named(self, point: Point) -> tuple[list[str], list[str]]:
         """What each axis that is changed is called, and why it is tried."""
@@ -289,7 +307,13 @@ def _engines(
     work: Workload, machine: Hardware, engines: tuple[str, ...], *, is_exact: bool
 ) -> list[str]:
     is_cpu = work.device.type == "cpu"
-    left_out = {"channels last", "channels last, joined"} if not has_images(work) else {"joined"}
+    has_channels = has_images(work)
+    left_out = {
+        name
+        for name in ENGINES
+        if "joined" in name or "channels" in name
+        if ("channels last" in name) is not has_channels
+    }
     if is_exact or half_format(machine) != "bf16":
         left_out.add("openvino in bf16")
     if not is_cpu:
@@ -298,7 +322,7 @@ def _engines(
         name
         for name, engine in ENGINES.items()
         if name not in left_out
-        and (name in IN_TORCH or engine.steps[0]["backend"]["name"] in engines)
+        and (name in IN_TORCH or engine.steps[-1]["backend"]["name"] in engines)
     ]
 
 

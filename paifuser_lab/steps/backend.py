@@ -1,5 +1,5 @@
-"""Selects the engine that runs the model: eager torch, Inductor, ONNX Runtime or OpenVINO, and its
-number of threads.
+"""Selects the engine that runs the model: eager torch, its operators replayed, Inductor, ONNX
+Runtime or OpenVINO, and its number of threads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Backend(Step):
     leaves_module: ClassVar[bool] = True
     name: str = Field(
         default="eager",
-        description="the engine: eager, inductor, onnxruntime or openvino",
+        description="the engine: eager, replay, inductor, onnxruntime or openvino",
     )
     threads: int | None = Field(
         default=None,
@@ -109,9 +109,10 @@ class Backend(Step):
 
     def apply(self, draft: Draft) -> None:
         """Build the engine on the example inputs."""
-        if self.name in ("onnxruntime", "openvino") and (changed := changed_buffers(draft.work)):
+        is_apart = self.name in ("replay", "onnxruntime", "openvino")
+        if is_apart and (changed := changed_buffers(draft.work)):
             raise StepError(
-                f"the model's forward changes buffer '{changed[0]}', which an exported file would "
+                f"the model's forward changes buffer '{changed[0]}', which {self.name} would "
                 "not keep; use eager or inductor."
             )
         draft.threads = self.threads or torch.get_num_threads()

@@ -1,0 +1,112 @@
+"""torch's own operators, recorded once and replayed: between them runs no Python code of the model,
+which takes longer than a small layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..converter import Part
+from ..errors import StepError
+from ..machine import threads
+from ..workload import Inputs, running
+from .engine import Engine
+from .nodes import EngineNode, NodeRecorder
+from .tape import Tape
+
+MAX_TAPES = 8
+
+
+class Replay(Engine):
+    """Records at once for the example inputs, and for other shapes at their second call; the first
+    call and what cannot be recorded run in the model.
+    """
+
+    title = "Replayed torch"
+
+    def __init__(self, module: nn.Module, inputs: Inputs, count: int) -> None:
+        super().__init__(module, inputs, count)
+        self.replays: dict[Any, Callable[..., Any] | None] = {}  # None: not yet, or it cannot
+        with torch.no_grad(), threads(count):
+            try:
+                self.tape = Tape.of(module, inputs)
+            except StepError as error:
+                raise StepError(f"the model cannot be replayed: {error}") from error
+        self.replays[_kind(inputs)] = self.tape.compiled()
+        self.notes.append(f"{len(self.tape.operations)} operators are replayed")
+
+    def answer(self, inputs: Inputs) -> Any:
+        """Replay the call that had inputs of the same kind; run the model where there is none."""
+        if torch._C._is_any_autocast_enabled():  # what was recorded has other formats
+            return inputs(self.module)
+        kind = _kind(inputs)
+        with torch.no_grad():
+            if kind not in self.replays:
+                if len(self.replays) >= MAX_TAPES:
+                    self.replays.pop(list(self.replays)[1])  # never the example's
+                self.replays[kind] = None
+            elif (replay := self.replays[kind] or self._record(kind, inputs)) is not None:
+                return replay(*inputs.tensors)
+            return inputs(self.module)
+
+    def _record(self, kind: Any, inputs: Inputs) -> Callable[..., Any] | None:
+        try:
+            with running(self.module):
+                self.replays[kind] = Tape.of(self.module, inputs).compiled()
+        except StepError:
+            return None
+        return self.replays[kind]
+
+    def recorder(self, inputs: Inputs) -> TapeRecorder:
+        """Times each operator of a replayed call."""
+        return TapeRecorder(self.tape)
+
+
+class TapeRecorder(NodeRecorder):
+    """Replays a call and notes the time after each operator."""
+
+    title = Replay.title
+    no_memory = "the memory of a replayed call is not recorded"
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape, self.marks = tape, list[float]()
+        self.replay = tape.compiled(self.marks)
+        self.runs: list[list[float]] = []
+
+    def run(self, tensors: list[Tensor]) -> None:
+        """Replay once."""
+        self.marks.clear()
+        with torch.no_grad():
+            self.replay(*tensors)
+        self.runs.append([(after - before) * 1e3 for before, after in pairwise(self.marks)])
+
+    def nodes(self) -> list[EngineNode]:
+        """A node for each operator."""
+        return [
+            EngineNode(
+                name=f"{index} {one.name}",
+                op=one.name.rpartition(".")[0],
+                kernel=one.name,
+                ms=tuple(run[index] for run in self.runs),
+                parts=(Part(one.layer, one.name.rpartition(".")[0]),),
+                read_bytes=one.read_bytes,
+                written_bytes=one.written_bytes,
+            )
+            for index, one in enumerate(self.tape.operations)
+        ]
+
+
+def _kind(inputs: Inputs) -> Any:
+    """What operators may depend on: shapes, strides, dtypes and devices, and all else by value."""
+    if inputs.is_flat and not inputs.kwargs:
+        return tuple([(x.shape, x.stride(), x.dtype, x.device) for x in inputs.args])
+    leaves, spec = torch.utils._pytree.tree_flatten((inputs.args, inputs.kwargs))
+    return spec, tuple(
+        (x.shape, x.stride(), x.dtype, x.device) if isinstance(x, Tensor) else repr(x)
+        for x in leaves
+    )
