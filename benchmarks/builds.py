@@ -104,7 +104,7 @@ def recipe_of(side: Side, name: str) -> Recipe:
     if side == "inductor":
         return Recipe([{"backend": {"name": "inductor", "freeze": True}}])
     has_images = any(tensor.ndim == 4 for tensor in work.inputs.tensors)
-    return Recipe(["fold", "layout", "fuse"] if has_images else ["fuse"])
+    return Recipe([*(["fold", "layout"] if has_images else []), "fuse", {"backend": "replay"}])
 
 
 def build_in_child(name: str, side: Side, cache: Path) -> float:

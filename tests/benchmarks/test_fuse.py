@@ -16,10 +16,12 @@ def test_each_model_is_timed_with_each_recipe_and_failures_are_named(monkeypatch
     swin = [row.name for row in measured.comparisons[0].rows]
     folded = "fold batch-norm → channels last"
     attending = "attention in windows"
-    assert swin[-5:] == ["fuse", folded, f"{folded} → fuse", attending, f"{attending} → fuse"]
+    fused = ["fuse", f"{folded} → fuse", f"{attending} → fuse"]
+    expected = [folded, attending, *fused, *(f"{name} → replay" for name in fused)]
+    assert set(swin[-8:]) == set(expected)
     assert 0 <= measured.errors[0] < 1e-4 and measured.errors[1] == 0
     first, second = measured.table()
-    assert "`fuse`: " in first["with `fuse`"] and " × " in second["with `fuse`"]
-    assert second["the same steps without `fuse`"] == first["Inductor, frozen"] == "–"
+    assert "`fuse`: " in first["with `fuse`"] and " × " in second["and replayed"]
+    assert first["Inductor, frozen"] == first["against Inductor"] == "–"
     assert Record.load(measured.save(tmp_path / "fuse.json")) == measured
     assert FuseBench(machine="none").table() == [{"model": "nothing was measured"}]
