@@ -35,6 +35,7 @@ class Task(ABC):
 
     name: ClassVar[str]
     is_again: ClassVar[bool] = True  # what is disturbed is a second write, over a first
+    share: ClassVar[float] = 1.0  # of the faults that other tasks get: less where a write is slow
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -188,7 +189,7 @@ class Ran(Task):
     """A notebook run over an earlier run of it, in the same folder."""
 
     name = "run"
-    is_again = True
+    share = 0.5
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,6 +208,7 @@ class Swept(Ran):
 
     name = "sweep"
     is_again = False
+    share = 0.2
 
     def write(self, folder: Path) -> None:
         out = folder / "out"

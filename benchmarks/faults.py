@@ -96,6 +96,7 @@ def bench(
 
 
 def _rows(task: Task, times: int, seed: int) -> Iterator[FaultRow]:
+    times = max(1, round(times * task.share))
     with tempfile.TemporaryDirectory(prefix="paifuser-faults-") as name:
         disturbed = _Disturbed.write(task, Path(name))
         for kind in KINDS:

@@ -14,7 +14,7 @@ from paifuser_lab.records import Record
 SOURCES = {
     "models": ("paifuser-lab bench models --by-hand", "variant measure engines planner"),
     "advice": ("python -m benchmarks advice --fit", "profiler"),
-    "fuse": ("python -m benchmarks fuse", "variant measure fusion attention"),
+    "fuse": ("python -m benchmarks fuse", "variant measure fusion attention engines"),
     "fuse_builds": ("python -m benchmarks fuse --builds", "fusion"),
     "profile": ("python -m benchmarks profile", "profiler"),
     "flops": ("python -m benchmarks profile --flops", "profiler"),

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from .variant.quantize import quantize_model
     from .variant.recipe import gradually
     from .views import figure
+    from .views.report import report
     from .widgets import TrainingMonitor, Workbench, show
 
 __version__ = "0.2.0"
@@ -128,6 +129,7 @@ __all__ = [
     "plan",
     "profile",
     "quantize_model",
+    "report",
     "search",
     "sensitivity",
     "show",
@@ -153,6 +155,7 @@ _LAZY = {
     "memory_pool": "memory.pools",
     "memory_snapshot": "memory.snapshots",
     "plan": "planner",
+    "report": "views.report",
     "search": "planner.searching",
     "profile": "profiler",
     "quantize_model": "variant.quantize",

@@ -74,6 +74,7 @@ SMALL = {
     "narrow=narrow)": "narrow=narrow, rounds=2)",
     'backend": "onnxruntime"}))': 'backend": "onnxruntime"}, rounds=2))',
     "lab.profile(variant)": "lab.profile(variant, runs=3, seconds=0.5)",
+    '"proof.html", seconds=5)': '"proof.html", seconds=0.5)',
     "lab.explain(work, variant)": "lab.explain(work, variant, runs=3, seconds=0.5)",
     'lab.load("yolo-streets")': 'few_data(lab.load("yolo-streets"))',
     'lab.load("resnet18-digits-tiny")  # with train': (

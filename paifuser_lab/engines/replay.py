@@ -19,7 +19,7 @@ from .engine import Engine
 from .nodes import EngineNode, NodeRecorder
 from .tape import Tape
 
-MAX_TAPES = 8
+MAX_KINDS = 8
 
 
 class Replay(Engine):
@@ -34,11 +34,16 @@ class Replay(Engine):
         self.replays: dict[Any, Callable[..., Any] | None] = {}  # None: not yet, or it cannot
         with torch.no_grad(), threads(count):
             try:
-                self.tape = Tape.of(module, inputs)
+                tape = Tape.of(module, inputs)
             except StepError as error:
-                raise StepError(f"the model cannot be replayed: {error}") from error
-        self.replays[_kind(inputs)] = self.tape.compiled()
-        self.notes.append(f"{len(self.tape.operations)} operators are replayed")
+                reason = str(error).rstrip(".")
+                raise StepError(f"the model cannot be replayed: {reason}; use eager.") from error
+        self.replays[_kind(inputs)] = tape.compiled()
+        self.notes.append(f"{len(tape.operations)} operators are replayed")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was recorded, in which a copy would run with the original's weights."""
+        return {**self.__dict__, "replays": {}}
 
     def answer(self, inputs: Inputs) -> Any:
         """Replay the call that had inputs of the same kind; run the model where there is none."""
@@ -47,8 +52,8 @@ class Replay(Engine):
         kind = _kind(inputs)
         with torch.no_grad():
             if kind not in self.replays:
-                if len(self.replays) >= MAX_TAPES:
-                    self.replays.pop(list(self.replays)[1])  # never the example's
+                if len(self.replays) >= MAX_KINDS:
+                    self.replays.pop(list(self.replays)[1])  # never the first, the example's
                 self.replays[kind] = None
             elif (replay := self.replays[kind] or self._record(kind, inputs)) is not None:
                 return replay(*inputs.tensors)
@@ -64,7 +69,8 @@ class Replay(Engine):
 
     def recorder(self, inputs: Inputs) -> TapeRecorder:
         """Times each operator of a replayed call."""
-        return TapeRecorder(self.tape)
+        with torch.no_grad(), threads(self.threads):
+            return TapeRecorder(Tape.of(self.module, inputs))
 
 
 class TapeRecorder(NodeRecorder):

@@ -22,7 +22,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import StepError
 from ..measure import output_error
-from ..model.watch import watching
+from ..model.watch import describe, watching
 from ..workload import Inputs
 
 READS_VALUES = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
@@ -111,9 +111,9 @@ class Tape:
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes each operator that is called on a tape."""
 
-    def __init__(self, tape: Tape, inputs: Inputs) -> None:
+    def __init__(self, tape: Tape, model: nn.Module, inputs: Inputs) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.tape, self.layers = tape, [""]
+        self.tape, self.model, self.layers = tape, model, [""]
         self.names = WeakTensorKeyDictionary()  # memory is freed while recording, as in other calls
         for index, tensor in enumerate(inputs.tensors):
             self.names[tensor] = f"a{index}"
@@ -124,8 +124,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs, name = kwargs or {}, str(func)
         if not isinstance(func, OpOverload):
             raise StepError(f"{func} is no operator that can be called again.")
-        if any(tag in func.tags for tag in READS_VALUES):
-            raise StepError(f"its layer '{self.layers[-1]}' {READS} ({name}).")
+        if any(tag in func.tags for tag in READS_VALUES) and not _is_by_numbers(func, args):
+            raise StepError(f"{describe(self.model, self.layers[-1])} {READS} ({name}).")
         if func is torch.ops.aten.lift_fresh.default:  # a tensor of Python numbers, new each call
             func, args = torch.ops.aten.clone.default, (args[0].clone(),)
         texts = [self.source(arg) for arg in args]
@@ -185,7 +185,7 @@ class _Escapes(TorchFunctionMode):
 def _recorded(model: nn.Module, inputs: Inputs) -> Tape:
     inputs = inputs.clone()
     tape = Tape(len(inputs.tensors))
-    recorder = _Recorder(tape, inputs)
+    recorder = _Recorder(tape, model, inputs)
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         recorder.layers.append(layer)
@@ -215,6 +215,13 @@ def _is_same(one: Any, other: Any) -> bool:
         and one.dtype == other.dtype
         and torch.equal(one, other)
     )
+
+
+def _is_by_numbers(func: OpOverload, args: Any) -> bool:
+    """Whether it takes rows by their numbers: only a mask's output has a shape of its own."""
+    indices = args[1] if func is torch.ops.aten.index.Tensor else [None]
+    kinds = [index.dtype for index in indices if isinstance(index, Tensor)]
+    return bool(kinds) and not {torch.bool, torch.uint8} & set(kinds)
 
 
 def _bytes_of(tensor: Tensor) -> int:

@@ -8,6 +8,7 @@ style            the themes, and `Drawing`, a figure that displays itself in a n
 sheet            a figure laid out in inches: columns of names, bars and numbers
 heat_scale       the colour scale of heat maps, and a map as a panel
 page             offline HTML pages: a profile's, a memory snapshot's
+report           a variant as one page to send
 profile          time by layer, as an icicle
 side_by_side     two profiles, layer by layer
 hardware         a machine's ceilings

@@ -12,15 +12,18 @@ import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, overload
 
 import ipywidgets
 import traitlets
 from ipywidgets.widgets import widget as registry
 
-from ..errors import PaifuserError, WorkloadError, first_line
+from .._files import write_text
+from ..errors import MeasureError, PaifuserError, WorkloadError, first_line
 from ..machine.openmp import release_after_cells
 from ..planner import SearchResult
+from ..profiler import side_by_side
 from ..progress import is_static
 from ..records import (
     Allocation,
@@ -40,6 +43,7 @@ from ..session import Session
 from ..session.state import State
 from ..variant import Variant
 from ..variant.recipe import Recipe
+from ..views.report import report_page
 from ..workload import Workload, workload_of
 from .panel import Panel
 from .presenter import Presenter
@@ -173,6 +177,17 @@ class Workbench(Panel):
     def cut_cost(self) -> CutCost | None:
         """What the original model would cost with fewer channels; known along with `coupling`."""
         return self.session.state.cut_cost
+
+    def report(self, path: str | Path = "report.html") -> Path:
+        """Write the chosen recipe's measured effect as one page that works offline; its path."""
+        state = self.session.state
+        if state.variant is None or state.comparison is None:
+            raise MeasureError("The recipe is not measured yet; call wait() before report().")
+        sides = None
+        if state.baseline is not None and state.profile is not None:
+            sides = side_by_side(state.baseline, state.profile)
+        page = report_page(state.comparison, state.recipe, sides, self.session.work.graph())
+        return write_text(path, page)
 
     def open(self) -> None:
         """Open the comm, and undo the reference that ipywidgets adds to what may not be shown."""

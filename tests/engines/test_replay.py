@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dis
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.engines.replay import MAX_TAPES, Replay
+from paifuser_lab.engines.replay import MAX_KINDS, Replay
 from paifuser_lab.engines.tape import Tape
 from paifuser_lab.errors import StepError
 from paifuser_lab.workload import Inputs
@@ -44,6 +45,7 @@ STEPS: list[Callable[[Tensor], Tensor]] = [
     lambda x: torch.cat([*x.split(2, 1)][::-1], 1),  # several outputs
     lambda x: x[:, ::2].repeat(1, 2),
     lambda x: x.sort(dim=1).values,
+    lambda x: x[torch.tensor([2, 0, 1])],
     lambda x: x * torch.tensor(0.5),  # a constant that each call makes anew
     lambda x: x.masked_fill(x > 0, 1.5),
     lambda x: torch.zeros_like(x).index_put_((torch.tensor([0]),), x[:1]),
@@ -113,10 +115,10 @@ def test_other_shapes_run_in_the_model_first_and_are_recorded_at_their_second_ca
             x = torch.randn(1, size, 8)
             engine(x)
         assert len(calls) == 1 + 3, "once in the model, and three times to record"
-        for size in range(6, 6 + 2 * MAX_TAPES):
+        for size in range(6, 6 + 2 * MAX_KINDS):
             x = torch.randn(1, size, 8)
             torch.testing.assert_close(engine(x), model(x))
-    assert len(engine.replays) == MAX_TAPES
+    assert len(engine.replays) == MAX_KINDS
     calls.clear()
     engine(torch.randn(1, 5, 8))
     assert not calls, "the example's is kept"
@@ -138,6 +140,20 @@ def test_a_tensor_is_freed_once_nobody_reads_it() -> None:
     run = tape.compiled()
     deleted = {code.argval for code in dis.get_instructions(run) if code.opname == "DELETE_FAST"}
     assert set(run.__code__.co_varnames) - deleted == set(tape.outputs)
+
+
+def test_a_copy_runs_with_its_own_weights() -> None:
+    work = Workload(Small(), x := images(2), name="small")
+    variant = lab.apply(work, Recipe(["fold", "fuse", {"backend": "replay"}]))
+    copied = copy.deepcopy(variant.model)
+    with torch.no_grad():
+        expected = copied(x)
+        for weight in copied.parameters():
+            weight.mul_(2)
+        for _ in range(3):
+            assert torch.equal(variant.model(x), expected)
+            torch.testing.assert_close(copied(x), copied.module(x))
+        assert not torch.equal(copied(x), expected)
 
 
 def test_a_profile_has_the_time_of_each_layer_and_adds_up() -> None:

@@ -301,7 +301,7 @@ def test_options_that_cannot_be_used_are_refused_in_a_sentence(work, options, er
         searches(work, **options)
 
 
-ENGINES = ("eager", "inductor", "onnxruntime", "openvino")
+ENGINES = ("eager", "replay", "inductor", "onnxruntime", "openvino")
 
 
 @pytest.fixture
@@ -340,6 +340,9 @@ def test_without_training_and_other_engines_none_is_in_the_space(work):
         ("fp32", 1.0, False)
     }
     assert not any(point.memory == "reuse" for point in exact.points())
+    replayed = [point for point in exact.points() if "replayed" in point.engine]
+    assert {len(exact.steps(point)) for point in replayed} == {2, 4}, "alone, and after what joins"
+    assert all(exact.steps(point)[-1]["backend"]["name"] == "replay" for point in replayed)
     waiting = [point.threads for point in exact.points() if "spinning" in point.engine]
     assert waiting and 1 not in waiting
 
