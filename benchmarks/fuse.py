@@ -113,7 +113,7 @@ def _row(comparison: Comparison) -> dict[str, str]:
         "with `fuse`": f"{names}: {_cell(fused)}" if fused else "–",
         "and replayed": _cell(replayed),
         "Inductor, frozen": _cell(compiled),
-        "against Inductor": ratio((compiled.latency_ms or 0) / (replayed.latency_ms or 1))
+        "against Inductor": ratio((replayed.speedup or 0) / (compiled.speedup or 1))
         if compiled and replayed
         else "–",
     }

@@ -193,7 +193,13 @@ def fused() -> FuseBench:
     """A model twice as fast with `fuse`, and four times frozen by Inductor."""
     compared = comparison(fuse=0.9, **{"inductor frozen": 0.9})
     base, fuse, frozen = compared.rows
-    rows = (base, fuse.model_copy(update={"steps": ("fuse",)}), frozen)
+    replayed = {"name": "fuse → replay", "steps": ("fuse", "replay"), "speedup": 3.0}
+    rows = (
+        base,
+        fuse.model_copy(update={"steps": ("fuse",)}),
+        fuse.model_copy(update=replayed),
+        frozen,
+    )
     other = compared.model_copy(update={"rows": rows, "workload": "other"})
     return FuseBench(
         machine="here", comparisons=(compared.model_copy(update={"rows": rows}), other)
@@ -225,7 +231,7 @@ def test_the_readme_s_table_has_a_row_a_model_and_a_sentence_a_subject(tmp_path)
     headed(tmp_path, "precision", quantized())
     shutil.copy(MEASURED / "prune.json", tmp_path)
     text = block("summary", tmp_path)
-    peers = "2.00 × | 4.00 × | 2.00 ×"
+    peers = "2.00 × | 3.00 × | 4.00 × | 2.00 ×"
     int8 = "2.50 × | 5.00 × (1.0e-2) | 6.25 × (3.0e-2)"
     assert f"| net | 1.60 × | {peers} | {int8} |" in text, "int8 is not int8 in bf16"
     assert "All on CPU · AVX2 · 2 cores, batch 1" in text and "left out" not in text
@@ -240,7 +246,7 @@ def test_the_readme_s_table_leaves_out_what_another_processor_measured(tmp_path)
     headed(tmp_path, "memory", Record.load(MEASURED / "memory.json"))
     headed(tmp_path, "profile", Record.load(MEASURED / "profile.json"), processor=other)
     text = block("summary", tmp_path)
-    assert "| net | 1.60 × | – | – | 2.00 × |" in text and "| other |" not in text
+    assert "| net | 1.60 × | – | – | – | 2.00 × |" in text and "| other |" not in text
     assert f"left out: `fuse` and Inductor on {other}." in text
     assert f"of the latency (on {other})." in text
     assert "(on CPU · AVX2" not in text, "the pools are of the table's processor"
@@ -252,7 +258,9 @@ def test_a_record_from_before_headers_is_of_the_machine_that_it_names(tmp_path):
     quantized().model_copy(update={"machine": "there"}).save(tmp_path / "precision.json")
     text = block("summary", tmp_path)
     assert "All on here, batch 1" in text
-    assert "| net | 1.60 × | 2.00 × | 4.00 × | – |" in text and "OpenVINO on there." in text
+    assert (
+        "| net | 1.60 × | 2.00 × | 3.00 × | 4.00 × | – |" in text and "OpenVINO on there." in text
+    )
 
 
 def test_a_block_says_when_and_with_what_it_was_measured(tmp_path):
