@@ -17,7 +17,7 @@ from ..machine import threads
 from ..workload import Inputs, running
 from .engine import Engine
 from .nodes import EngineNode, NodeRecorder
-from .tape import Tape
+from .tape import Operation, Tape
 
 MAX_KINDS = 8
 
@@ -94,17 +94,24 @@ class TapeRecorder(NodeRecorder):
     def nodes(self) -> list[EngineNode]:
         """A node for each operator."""
         return [
-            EngineNode(
-                name=f"{index} {one.name}",
-                op=one.name.rpartition(".")[0],
-                kernel=one.name,
-                ms=tuple(run[index] for run in self.runs),
-                parts=(Part(one.layer, one.name.rpartition(".")[0]),),
-                read_bytes=one.read_bytes,
-                written_bytes=one.written_bytes,
-            )
+            _node(index, one, tuple(run[index] for run in self.runs))
             for index, one in enumerate(self.tape.operations)
         ]
+
+
+def _node(index: int, one: Operation, ms: tuple[float, ...]) -> EngineNode:
+    """A node whose kernel is the library that has the operator: aten, mkldnn, mkl and others."""
+    library, name, _ = one.name.split(".", 2)
+    op = name.strip("_")
+    return EngineNode(
+        name=f"{index} {one.name}",
+        op=op,
+        kernel=library,
+        ms=ms,
+        parts=(Part(one.layer, op),),
+        read_bytes=one.read_bytes,
+        written_bytes=one.written_bytes,
+    )
 
 
 def _kind(inputs: Inputs) -> Any:
