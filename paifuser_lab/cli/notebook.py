@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._files import cannot_write, replace_folder, staged
+from .._files import DISK_FULL, cannot_write, replace_folder, staged
 from ..errors import FileError, MissingExtraError, PaifuserError
 
 REPORT = "report.json"
@@ -57,18 +57,23 @@ def run_notebook(
     out = Path(out).resolve()
     _check_out(out, replace=replace)
     check_parameters(notebook, parameters)
-    try:
-        with staged(out) as stage:
-            executed = stage / notebook.name
-            try:
-                _execute(notebook, executed, {**parameters, "out": str(stage)}, on_stage)
-                replace_folder(stage, out)
-            except PaifuserError:
-                if keep_failed is not None and executed.is_file():
-                    os.replace(executed, keep_failed)
+    with ExitStack() as stack:
+        try:
+            stage = stack.enter_context(staged(out))
+        except OSError as error:
+            raise cannot_write(f"into {out.parent}", error) from error
+        executed = stage / notebook.name
+        try:
+            _execute(notebook, executed, {**parameters, "out": str(stage)}, on_stage)
+            replace_folder(stage, out)
+        except PaifuserError:
+            if keep_failed is not None and executed.is_file():
+                os.replace(executed, keep_failed)
+            raise
+        except OSError as error:
+            if error.errno not in DISK_FULL:  # such as of a kernel that does not start
                 raise
-    except OSError as error:
-        raise cannot_write(f"into {out}", error) from error
+            raise cannot_write(f"into {out.parent}", error) from error
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
@@ -9,7 +10,7 @@ import nbformat
 import pytest
 
 import paifuser_lab as lab
-from paifuser_lab._files import asset
+from paifuser_lab._files import asset, staged
 from paifuser_lab.cli import notebook as batch
 from paifuser_lab.cli.notebook import run_notebook, stage_of
 from paifuser_lab.errors import FileError, PaifuserError
@@ -92,6 +93,33 @@ def test_an_interrupted_run_leaves_no_folder(tmp_path, pretend_papermill):
     with pytest.raises(KeyboardInterrupt):
         run_notebook(small_notebook(tmp_path), tmp_path / "out", {})
     assert [path.name for path in tmp_path.iterdir()] == ["small.ipynb"]
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "message"),
+    [
+        (errno.ENOSPC, FileError, "No space left on device; free some space there"),
+        (errno.ECONNREFUSED, ConnectionRefusedError, "Connection refused"),
+    ],
+)
+def test_a_full_disk_is_said_and_another_error_is_not_taken_for_one(
+    number, error, message, tmp_path, pretend_papermill
+):
+    def failing(output, parameters):
+        raise OSError(number, os.strerror(number))
+
+    pretend_papermill(failing)
+    with pytest.raises(error, match=message):
+        run_notebook(small_notebook(tmp_path), tmp_path / "out", {})
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path, pretend_papermill):
+    pretend_papermill(lambda output, parameters: output.write_text("whole"))
+    with staged(tmp_path / "out") as stage:
+        leftover = stage.with_name(f"{stage.name}x")  # without a lock: its process is gone
+        leftover.mkdir()
+        run_notebook(small_notebook(tmp_path), tmp_path / "out", {})
+        assert stage.exists() and not leftover.exists(), "a run that goes on keeps its own"
 
 
 def test_an_earlier_run_is_replaced_completely_and_other_folders_are_not(
