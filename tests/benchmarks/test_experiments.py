@@ -47,7 +47,7 @@ def test_builds_take_turns_with_an_empty_cache_and_then_with_the_same_filled(mon
         ("fuse", (20.0, 20.0), (10.0, 10.0)),
         ("inductor", (20.0, 20.0), (10.0, 10.0)),
     ]
-    assert measured.rows[0].steps == ("fold batch-norm", "channels last", "fuse")
+    assert measured.rows[0].steps == ("fold batch-norm", "channels last", "fuse", "replay")
     assert "no-such-model" in measured.summary
     assert Record.load(measured.save(tmp_path / "builds.json")) == measured
 
