@@ -37,15 +37,12 @@ def report(
     from ..variant.comparison import compare
 
     compared = compare(work, variant, seconds=seconds / 2)
-    sides = explain(work, variant, seconds=seconds / 4)
-    return write_text(path, report_page(compared, variant.recipe, sides, work.graph()))
+    sides = explain(work, variant, seconds=seconds / 2)
+    return write_text(path, report_page(compared, variant.recipe, work.graph(), sides))
 
 
 def report_page(
-    compared: Comparison,
-    recipe: Recipe,
-    sides: SideBySide | None = None,
-    graph: ModelGraph | None = None,
+    compared: Comparison, recipe: Recipe, graph: ModelGraph, sides: SideBySide | None = None
 ) -> str:
     """The page of the last row of a comparison, and of its baseline."""
     row, base = compared.rows[-1], compared[compared.baseline]
@@ -63,8 +60,7 @@ def report_page(
     if sides is not None:
         parts.append(f"<h2>Layer by layer</h2><figure>{figure(sides).svg()}</figure>")
         parts.append(table_html(sides.title, sides))
-    if graph is not None:
-        parts.append(f"<h2>The model</h2><figure>{figure(graph).svg()}</figure>")
+    parts.append(f"<h2>The model</h2><figure>{figure(graph).svg()}</figure>")
     return offline_page(f"{compared.workload} · {recipe.label}", "".join(parts))
 
 

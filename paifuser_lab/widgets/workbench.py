@@ -186,7 +186,7 @@ class Workbench(Panel):
         sides = None
         if state.baseline is not None and state.profile is not None:
             sides = side_by_side(state.baseline, state.profile)
-        page = report_page(state.comparison, state.recipe, sides, self.session.work.graph())
+        page = report_page(state.comparison, state.recipe, self.session.work.graph(), sides)
         return write_text(path, page)
 
     def open(self) -> None:

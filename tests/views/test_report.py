@@ -35,7 +35,7 @@ def test_what_a_refused_variant_brings_is_why_it_is_refused(work):
     compared = lab.compare(work, variant, seconds=0.2)
     row = compared.rows[-1].model_copy(update={"refused": "its output is <wrong>"})
     refused = compared.model_copy(update={"rows": (*compared.rows[:-1], row)})
-    assert "its output is &lt;wrong&gt;" in report_page(refused, variant.recipe)
+    assert "its output is &lt;wrong&gt;" in report_page(refused, variant.recipe, work.graph())
 
 
 def test_a_workbench_writes_the_page_of_its_recipe_once_that_is_measured(work, tmp_path):
