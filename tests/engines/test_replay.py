@@ -48,6 +48,7 @@ STEPS: list[Callable[[Tensor], Tensor]] = [
     lambda x: x[torch.tensor([2, 0, 1])],
     lambda x: x * torch.tensor(0.5),  # a constant that each call makes anew
     lambda x: x.masked_fill(x > 0, 1.5),
+    lambda x: x + torch.tensor([0.0] * 4).add_(x[0]),  # written into, and new at the next call
     lambda x: torch.zeros_like(x).index_put_((torch.tensor([0]),), x[:1]),
     lambda x: torch.nn.functional.scaled_dot_product_attention(x[None], x[None], x[None])[0],
     lambda x: x.reshape(2, 6)[:, :4].mul_(2) + x[:2],  # may write through a view
@@ -131,8 +132,17 @@ def test_layouts_autocast_and_gradients_are_those_of_the_call() -> None:
         placed = images(2).contiguous(memory_format=torch.channels_last)
         torch.testing.assert_close(engine(placed), model(placed))
         with torch.autocast("cpu", torch.bfloat16):
-            assert engine(images(2)).dtype == torch.bfloat16
+            assert torch.equal(engine(x := images(2)), model(x))
     assert not engine(images(2)).requires_grad
+
+
+def test_inputs_of_another_layout_are_of_another_kind() -> None:
+    model = Calls(lambda x: x)
+    model.line = nn.Flatten(0)  # of a contiguous tensor it is a view, else a copy
+    engine = replayed(model, torch.randn(4, 4))
+    for _ in range(3):
+        x = torch.randn(4, 4).t()
+        assert torch.equal(engine(x), x.flatten())
 
 
 def test_a_tensor_is_freed_once_nobody_reads_it() -> None:

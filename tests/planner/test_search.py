@@ -321,6 +321,7 @@ def test_every_point_of_the_space_is_a_valid_recipe_with_a_name_of_its_own(work,
     space = Space.of(work, fast, ENGINES, may_train=True)
     changes = [space.change(point) for point in space.points()]
     assert len({change.label for change in changes}) == len(changes) > 200
+    assert Point("replayed", "bf16") in {change.point for change in changes}
     assert len({repr(change.steps) for change in changes}) == len(changes)
     for change in changes:
         assert change.why and len(Recipe(change.steps)) == len(change.steps)
