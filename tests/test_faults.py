@@ -46,7 +46,7 @@ from benchmarks import fault_tasks
 from benchmarks.faults import bench
 
 class Half(fault_tasks.Task):
-    name = "half"
+    name, share = "half", 0.5
 
     def write(self, folder):
         for _ in range(300):
@@ -56,7 +56,8 @@ class Half(fault_tasks.Task):
         assert (folder / "file").read_text() == "whole" * 100, "half a file"
 
 fault_tasks.TASKS["half"] = Half
-record = bench(["half"], times=8)
+record = bench(["half"], times=16)
+assert {row.tried for row in record.rows} == {8}
 print(record.summary)
 assert not record.is_good
 """
