@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ..converter import Part
-from ..errors import StepError
+from ..errors import PaifuserError, StepError
 from ..machine import threads
 from ..workload import Inputs, running
 from .engine import Engine
@@ -31,11 +31,12 @@ class Replay(Engine):
 
     def __init__(self, module: nn.Module, inputs: Inputs, count: int) -> None:
         super().__init__(module, inputs, count)
-        self.replays: dict[Any, Callable[..., Any] | None] = {}  # None: not yet, or it cannot
+        # by kind of inputs; None: the next call is recorded; False: it cannot be
+        self.replays: dict[Any, Callable[..., Any] | Literal[False] | None] = {}
         with torch.no_grad(), threads(count):
             try:
                 tape = Tape.of(module, inputs)
-            except StepError as error:
+            except PaifuserError as error:
                 reason = str(error).rstrip(".")
                 raise StepError(f"the model cannot be replayed: {reason}; use eager.") from error
         self.replays[_kind(inputs)] = tape.compiled()
@@ -47,25 +48,25 @@ class Replay(Engine):
 
     def answer(self, inputs: Inputs) -> Any:
         """Replay the call that had inputs of the same kind; run the model where there is none."""
-        if torch._C._is_any_autocast_enabled():  # what was recorded has other formats
-            return inputs(self.module)
         kind = _kind(inputs)
         with torch.no_grad():
+            if torch._C._is_any_autocast_enabled():  # what was recorded has other formats
+                return inputs(self.module)
             if kind not in self.replays:
                 if len(self.replays) >= MAX_KINDS:
                     self.replays.pop(list(self.replays)[1])  # never the first, the example's
                 self.replays[kind] = None
-            elif (replay := self.replays[kind] or self._record(kind, inputs)) is not None:
-                return replay(*inputs.tensors)
-            return inputs(self.module)
+            elif self.replays[kind] is None:
+                self.replays[kind] = self._recorded(inputs)
+            replay = self.replays[kind]
+            return replay(*inputs.tensors) if replay else inputs(self.module)
 
-    def _record(self, kind: Any, inputs: Inputs) -> Callable[..., Any] | None:
+    def _recorded(self, inputs: Inputs) -> Callable[..., Any] | Literal[False]:
         try:
             with running(self.module):
-                self.replays[kind] = Tape.of(self.module, inputs).compiled()
-        except StepError:
-            return None
-        return self.replays[kind]
+                return Tape.of(self.module, inputs).compiled()
+        except PaifuserError:
+            return False
 
     def recorder(self, inputs: Inputs) -> TapeRecorder:
         """Times each operator of a replayed call."""

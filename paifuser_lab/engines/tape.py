@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..errors import StepError
+from ..errors import PaifuserError, StepError, first_line
 from ..measure import output_error
 from ..model.watch import describe, watching
 from ..workload import Inputs
@@ -61,15 +61,25 @@ class Tape:
         raises StepError where they do not.
         """
         tape = _recorded(model, inputs)
-        other = inputs.map(_changed)
-        if not tape.equals(_recorded(model, other)):
+        try:
+            tape._check(model, inputs.map(_changed))
+        except PaifuserError:
+            raise
+        except Exception as error:  # of the model's own code
+            raise StepError(
+                f"it fails for other inputs of the same shapes ({first_line(error)})."
+            ) from error
+        return tape
+
+    def _check(self, model: nn.Module, other: Inputs) -> None:
+        """Raise unless other inputs run the same operators, and their replay the same output."""
+        if not self.equals(_recorded(model, other)):
             raise StepError("it runs other operators for other inputs of the same shapes.")
         fresh = other.clone()
         with _Escapes(model):
             expected = fresh(model)
-        if output_error(expected, tape.compiled()(*other.clone().tensors))[0] > MAX_ERROR:
+        if output_error(expected, self.compiled()(*other.clone().tensors))[0] > MAX_ERROR:
             raise StepError("its output depends on more than torch's operators and its inputs.")
-        return tape
 
     def equals(self, other: Tape) -> bool:
         """Whether both run the same operators on the same constants."""

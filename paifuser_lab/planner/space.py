@@ -307,13 +307,8 @@ def _engines(
     work: Workload, machine: Hardware, engines: tuple[str, ...], *, is_exact: bool
 ) -> list[str]:
     is_cpu = work.device.type == "cpu"
-    has_channels = has_images(work)
-    left_out = {
-        name
-        for name in ENGINES
-        if "joined" in name or "channels" in name
-        if ("channels last" in name) is not has_channels
-    }
+    others = "joined" if has_images(work) else "channels last"  # how names begin
+    left_out = {name for name in ENGINES if name.startswith(others)}
     if is_exact or half_format(machine) != "bf16":
         left_out.add("openvino in bf16")
     if not is_cpu:

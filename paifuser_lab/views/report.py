@@ -5,15 +5,15 @@ It loads and runs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._files import write_text
 from ..records import Comparison, Measurement, ModelGraph, SideBySide, readable_bytes
 from ..records.record import TableRecord
+from ..records.text import view
 from . import figure
-from .page import offline_page
+from .page import Fact, offline_page
 
 if TYPE_CHECKING:
     from ..variant import Variant
@@ -46,45 +46,37 @@ def report_page(
 ) -> str:
     """The page of the last row of a comparison, and of its baseline."""
     row, base = compared.rows[-1], compared[compared.baseline]
-    verdict = row.failure or row.refused or compared.verdict(row).sentence
-    facts = "".join(
-        f"<div><dt>{name}</dt><dd><b>{text}</b></dd></div>" for name, text in _facts(base, row)
-    )
-    parts = [
-        f"<header><h1>{escape(compared.workload)}: {escape(recipe.label)}</h1>"
-        f"<p>{escape(verdict)}</p><p>{escape(compared.machine)}</p><dl>{facts}</dl></header>",
-        f'<div class="pair"><figure>{figure(compared).svg()}</figure>',
-        f"<div>{recipe_html(recipe)}</div></div>",
-        table_html("Measured", compared),
-    ]
+    heading = f"{compared.workload}: {recipe.label}"
+    sections = [("Measured", "", _table(compared))]
     if sides is not None:
-        parts.append(f"<h2>Layer by layer</h2><figure>{figure(sides).svg()}</figure>")
-        parts.append(table_html(sides.title, sides))
-    parts.append(f"<h2>The model</h2><figure>{figure(graph).svg()}</figure>")
-    return offline_page(f"{compared.workload} · {recipe.label}", "".join(parts))
+        sections.append(("Layer by layer", figure(sides).svg(), _table(sides)))
+    sections.append(("The model", figure(graph).svg(), ""))
+    body = view(
+        "report_body",
+        heading,
+        row.failure or row.refused or compared.verdict(row).sentence,
+        compared.machine,
+        _facts(base, row),
+        figure(compared).svg(),
+        recipe_html(recipe),
+        sections,
+    )
+    return offline_page(heading, body)
 
 
-def _facts(base: Measurement, row: Measurement) -> list[tuple[str, str]]:
+def _facts(base: Measurement, row: Measurement) -> list[Fact]:
     """The figures of both, those that are known."""
-    pairs = {
-        name: (getattr(base, attribute), getattr(row, attribute), text)
-        for name, (attribute, text) in FACTS.items()
-    }
     return [
-        (name, f"{text(before)} → {text(after)}")
-        for name, (before, after, text) in pairs.items()
-        if before and after
+        (name, f"{text(getattr(base, key))} → {text(getattr(row, key))}", "")
+        for name, (key, text) in FACTS.items()
+        if getattr(base, key) and getattr(row, key)
     ]
 
 
 def recipe_html(recipe: Recipe) -> str:
     """A recipe as YAML and as code."""
-    return (
-        f"<h2>The chosen recipe: {escape(recipe.label)}</h2><pre>{escape(recipe.to_text())}</pre>"
-        f"<h2>The same in Python</h2><pre>{escape(recipe.as_code())}</pre>"
-    )
+    return view("recipe", recipe.label, recipe.to_text(), recipe.as_code())
 
 
-def table_html(heading: str, record: TableRecord) -> str:
-    """A record's table under a heading."""
-    return f'<h2>{escape(heading)}</h2><div class="table">{record.as_table()._repr_html_()}</div>'
+def _table(record: TableRecord) -> str:
+    return record.as_table()._repr_html_()

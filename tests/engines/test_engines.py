@@ -22,7 +22,7 @@ from tests.support.models import Branching, Counting, Mapped, Scaled, Scribbling
 each_export = pytest.mark.parametrize("engine", EXPORTED)
 each = pytest.mark.parametrize("engine", PARAMETERS.values())
 # where the exported engines share the code, one is enough
-of_two = pytest.mark.parametrize("engine", ["eager", EXPORTED[0]])
+of_each_kind = pytest.mark.parametrize("engine", ["eager", "replay", EXPORTED[0]])
 
 
 def run_in(work: Workload, engine: str, **options: Any) -> lab.Variant:
@@ -87,7 +87,7 @@ def test_outputs_have_the_models_structure_types_and_constants(engine: str, shap
         assert_same(engine_model(other), model(other))
 
 
-@of_two
+@of_each_kind
 def test_arguments_may_be_keywords_defaults_and_constants(engine: str) -> None:
     work = Workload(Mapped(), {"ids": ids(), "mask": torch.ones(2, 5)})
     model, engine_model = work.model.eval(), run_in(work, engine).model
@@ -118,7 +118,7 @@ def test_other_batch_sizes_give_the_models_output(engine: str) -> None:
     )
 
 
-@of_two
+@of_each_kind
 def test_other_image_sizes_give_the_models_output(engine: str) -> None:
     work = Workload(Small(), images(1))
     engine_model = run_in(work, engine).model
@@ -127,7 +127,7 @@ def test_other_image_sizes_give_the_models_output(engine: str) -> None:
             assert_same(engine_model(x := images(2, size)), work.model(x))
 
 
-@of_two
+@of_each_kind
 def test_the_batch_of_a_positional_and_a_keyword_input_grows_together(engine: str) -> None:
     work = Workload(Mapped(), Inputs((ids(2),), {"mask": torch.ones(2, 5)}))
     engine_model = run_in(work, engine).model
@@ -180,7 +180,7 @@ def test_inputs_in_any_memory_order_and_with_gradients_are_taken(engine: str) ->
     assert_same(engine_model(x.clone().requires_grad_()).detach(), expected)
 
 
-@of_two
+@of_each_kind
 def test_attributes_that_the_engine_lacks_come_from_the_model(engine: str) -> None:
     engine_model: Any = run_in(Workload(Mapped(), {"ids": ids()}), engine).model
     assert (

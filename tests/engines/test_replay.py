@@ -125,6 +125,44 @@ def test_other_shapes_run_in_the_model_first_and_are_recorded_at_their_second_ca
     assert not calls, "the example's is kept"
 
 
+class Sized(nn.Module):
+    """Reads a value where it has more than three rows, and counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x + x.max().item() if len(x) > 3 else x + 1
+
+
+def test_shapes_that_cannot_be_recorded_run_in_the_model_and_are_not_tried_again() -> None:
+    model = Sized()
+    engine = replayed(model, torch.randn(3, 4))
+    x = torch.randn(4, 4)
+    for _ in range(2):
+        assert torch.equal(engine(x), x + x.max())
+    before = model.calls
+    engine(x)
+    assert model.calls == before + 1
+
+
+class Sorted(nn.Module):
+    """Takes lengths that fall, and its output may be NaN."""
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        return packed.data * (float("nan") if len(x) > 2 else 1)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_model_that_fails_for_other_inputs_is_refused_in_a_sentence(size: int) -> None:
+    inputs = Inputs.of((torch.randn(size, 4, 2), torch.tensor([4, 2, 1][:size])))
+    with pytest.raises(StepError, match=r"cannot be replayed: .*; use eager"):
+        Replay(Sorted(), inputs, 1)
+
+
 def test_layouts_autocast_and_gradients_are_those_of_the_call() -> None:
     model = Small().eval()
     engine = replayed(model, images(2))

@@ -18,7 +18,7 @@ from ...session.state import State
 from ...variant.recipe import Recipe
 from ...views import figure
 from ...views.page import offline_page
-from ...views.report import recipe_html, table_html
+from ...views.report import recipe_html
 from ...views.results import scatter
 from ..section import Bench, Context, Request, Section
 from ..wire import cell, pictured
@@ -233,10 +233,14 @@ def report_page(results: Results, recipe: Recipe, candidates: Candidates | None 
     parts = [
         f"<h1>{html.escape(results.title)}</h1>",
         f'<div class="pair"><figure>{drawing.svg()}</figure><div>{recipe_html(recipe)}</div></div>',
-        table_html("Everything tried", results),
-        table_html("What the search measured", candidates) if candidates else "",
+        _section("Everything tried", results),
+        _section("What the search measured", candidates) if candidates else "",
     ]
     return offline_page(f"{results.workload} · results", "".join(parts))
+
+
+def _section(heading: str, record: Results | Candidates) -> str:
+    return f'<h2>{heading}</h2><div class="table">{record.as_table()._repr_html_()}</div>'
 
 
 def _file_name(state: State) -> str:
