@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 
 # These take seconds each time; their own tests kill them (tests/converter/test_delivery.py,
-# tests/planner/test_search.py, tests/cli/test_sweep.py).
+# tests/planner/test_studies.py, tests/cli/test_sweep.py).
 SLOW = ("export", "search", "run", "sweep")
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import optuna
 
 SCHEMA = 2  # 2: the choices of a study are kept, and ONNX Runtime may spin
+PAUSES_S = (0.05, 0.1, 0.2, 0.4)  # between attempts to open a database
 ROW, VALUES, OWNER, QUEUED = "candidate", "values", "owner", "queued"
 
 
@@ -63,7 +65,7 @@ class Study:
         with _named_errors(where):
             study = optuna.create_study(
                 study_name=name,
-                storage=where,
+                storage=_storage(where),
                 directions=["minimize", "minimize"],
                 sampler=_sampler(),
                 load_if_exists=url is not None,
@@ -216,6 +218,22 @@ def _check_same(
             f"the study in {where} chooses among others than this search ({', '.join(others)}); "
             "give the same engines= and may_train=, or another study=."
         )
+
+
+def _storage(where: str | None) -> optuna.storages.BaseStorage | None:
+    """Optuna's storage. Of processes that create its tables at the same moment all but one fail,
+    and find them when they try again.
+    """
+    import optuna
+    import sqlalchemy
+
+    if where is None:
+        return None
+    for pause in PAUSES_S:
+        with suppress(sqlalchemy.exc.OperationalError, sqlalchemy.exc.IntegrityError):
+            return optuna.storages.RDBStorage(where)
+        time.sleep(pause)
+    return optuna.storages.RDBStorage(where)
 
 
 @contextmanager

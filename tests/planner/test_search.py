@@ -4,9 +4,7 @@ it keeps.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import random
 import time
 from typing import Any
@@ -20,7 +18,7 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload, apply, compare
 from paifuser_lab.engines import available_engines
 from paifuser_lab.engines.threads import choose_threads
-from paifuser_lab.errors import FileError, MeasureError, StoppedError, WorkloadError
+from paifuser_lab.errors import MeasureError, StoppedError, WorkloadError
 from paifuser_lab.machine import hardware, threads
 from paifuser_lab.planner import (
     SearchOptions,
@@ -36,55 +34,9 @@ from paifuser_lab.planner.ranking import EXACT, TIE_RATIO, nearest, ranked, with
 from paifuser_lab.planner.result import recipe_of, targets_of
 from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.profiler.expected import KINDS
-from paifuser_lab.records import Candidate, Comparison, Measurement, Record
+from paifuser_lab.records import Comparison, Measurement, Record
+from tests.planner.conftest import BF16, FOLD, LABELS, LAYOUT, row
 from tests.support.models import Small, images
-
-FOLD, LAYOUT, BF16 = Point(), Point(engine="channels last"), Point(format="bf16")
-LABELS = {FOLD: "Fold batch-norm", LAYOUT: "Channels last", BF16: "bf16 everywhere"}
-
-
-def row(label: str = "a", **changes: Any) -> Candidate:
-    speedup = changes.pop("speedup", 2.0)
-    values: dict[str, Any] = {
-        "steps": ({"fold": {}},),
-        "why": "",
-        "status": "measured",
-        "speedup": speedup,
-        "latency_ms": 10 / speedup,
-        "relative_error": 0.0,
-        "word": "faster",
-        "sentence": "10 → 5 ms · 2.0 × faster",
-    }
-    return Candidate(label=label, **(values | changes))
-
-
-@pytest.fixture
-def work() -> Workload:
-    torch.manual_seed(0)
-    return Workload(Small().eval(), images(), name="small")
-
-
-@pytest.fixture
-def tried(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Searches among a few points, with two rounds each."""
-
-    def run(work: Workload, *points: Point, **options: Any) -> list[SearchResult]:
-        of = Space.of
-
-        def few(*given: Any, **named: Any) -> Space:
-            space = of(*given, **named)
-            monkeypatch.setattr(Space, "points", lambda self: iter(points))
-            monkeypatch.setattr(Space, "singles", lambda self: [self.change(p) for p in points])
-            return space
-
-        monkeypatch.setattr(Space, "of", few)
-        monkeypatch.setattr(searching, "SCREEN_ROUNDS", 2)
-        monkeypatch.setattr(searching, "LEADER_ROUNDS", 3)
-        found = list(searches(work, **({"seconds": 30.0} | options)))
-        monkeypatch.setattr(Space, "of", of)
-        return found
-
-    return run
 
 
 def test_candidates_appear_as_they_are_measured_and_the_leaders_are_measured_longer(work, tried):
@@ -598,119 +550,6 @@ def test_a_loss_that_the_test_data_cannot_show_is_noted(tried):
         metric=lambda predict, test: 1.0,
     )  # fmt: skip
     assert "a loss of 1 cannot be seen" in tried(work, FOLD)[-1].note
-
-
-def test_a_search_goes_on_from_its_study_and_measures_nothing_twice(work, tried, tmp_path):
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
-    applied: list[str] = []
-    real = searching._Search._screened
-
-    def counting(self: Any, change: Any) -> Any:
-        applied.append(change.label)
-        return real(self, change)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(searching._Search, "_screened", counting)
-        options = {"study": url, "metric_drop": 1.0}
-        first = tried(work, *LABELS, should_stop=lambda: len(applied) >= 2, **options)[-1]
-        assert first.is_interrupted and 1 <= len(first.rows) <= 2
-        kept = [row.label for row in first.rows]
-        last = tried(work, *LABELS, **options)[-1]
-    assert {row.label for row in last.rows} == set(LABELS.values())
-    assert all(applied.count(label) == 1 for label in kept)
-
-
-def test_what_a_killed_process_had_begun_is_measured_and_what_it_measured_is_kept(work, tmp_path):
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
-    space = Space.of(work, hardware(), ("eager",))
-    about = {"workload": "small", "goal": "latency", "model": "m", "machine": "x"}
-    study = store.Study.open(url, about, space.axes)
-    for point in (BF16, LAYOUT):
-        study.queue(point)
-    trial, point = study.ask()
-    measured, other = study.ask()
-    for each in (trial, measured):
-        each.set_user_attr(store.OWNER, [os.uname().nodename, 1, -1.0])  # began before the machine
-    measured.set_user_attr(store.VALUES, [0.5, 0.0])
-    measured.set_user_attr(store.ROW, json.loads(row("kept").model_dump_json()))
-    again = store.Study.open(url, about, space.axes)
-    assert again.finished[other].label == "kept" and point not in again.finished
-    assert again.ask()[1] == point
-
-
-@pytest.mark.parametrize("change", ["model", "machine", "goal"])
-def test_a_study_of_something_else_is_refused(work, change, tmp_path):
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
-    about = {"workload": "small", "goal": "latency", "model": "m", "machine": "x"}
-    store.Study.open(url, about, {"keep": (1.0, 0.5)})
-    other = about | {change: "another"}
-    if change == "goal":  # another study in the same database
-        assert store.Study.open(url, other, {"keep": (1.0,)}).finished == {}
-        return
-    with pytest.raises(FileError, match=f"is of another {change}: {about[change]}"):
-        store.Study.open(url, other, {"keep": (1.0, 0.5)})
-
-
-def test_a_study_of_other_choices_is_refused(tmp_path):
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
-    about = {"workload": "small", "goal": "latency"}
-    store.Study.open(url, about, {"keep": (1.0, 0.5), "threads": (0,)})
-    with pytest.raises(FileError, match=r"others than this search \(keep\); give the same"):
-        store.Study.open(url, about, {"keep": (1.0,), "threads": (0,)})
-    assert store.Study.open(url, about, {"keep": (1.0, 0.5), "threads": (0,)}).finished == {}
-
-
-def test_a_study_of_an_earlier_schema_which_kept_no_choices_is_refused(tmp_path):
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
-    about, axes = {"workload": "small", "goal": "latency"}, {"memory": ("as it is",)}
-    store.Study.open(url, about, axes).study.set_user_attr("about", {**about, "schema": 1})
-    with pytest.raises(FileError, match="has schema 1"):
-        store.Study.open(url, about, axes)
-
-
-def test_a_study_keeps_whether_a_pool_pays_which_each_search_measures_anew(tmp_path):
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
-    about = {"workload": "small", "goal": "latency"}
-    paid = {"memory": ("as it is", "pool"), "keep": (1.0,)}
-    store.Study.open(url, about, paid)
-    again = store.Study.open(url, about, {"memory": ("as it is",), "keep": (1.0,)})
-    assert again.axes == paid
-
-
-def test_a_full_disk_ends_a_search_that_keeps_what_it_measured(work, tried, monkeypatch, tmp_path):
-    real, told = optuna.Study.tell, []
-
-    def full(study: Any, trial: Any, *args: Any, **options: Any) -> Any:
-        told.append(trial)
-        if len(told) > 1:
-            raise optuna.exceptions.StorageInternalError("disk is full")
-        return real(study, trial, *args, **options)
-
-    monkeypatch.setattr(optuna.Study, "tell", full)
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
-    last = tried(work, *LABELS, study=url, metric_drop=1.0)[-1]
-    assert last.is_done and len(last.rows) == 2 and "disk is full" in last.note
-    monkeypatch.setattr(optuna.Study, "ask", full)
-    with pytest.raises(FileError, match="disk is full"):
-        tried(work, *LABELS, study=url.replace("searches", "others"), metric_drop=1.0)
-    monkeypatch.undo()
-    assert len(tried(work, *LABELS, study=url, metric_drop=1.0)[-1].rows) == len(LABELS)
-
-
-def test_a_damaged_database_is_named(work, tmp_path):
-    path = tmp_path / "searches.db"
-    path.write_text("no database")
-    with pytest.raises(FileError, match=r"cannot be used .*not a database"):
-        searches(work, study=f"sqlite:///{path}")
-
-
-def test_the_default_study_is_kept_with_the_user_s_data(work, tried, monkeypatch, tmp_path):
-    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
-    tried(work, FOLD)
-    assert (tmp_path / "searches.db").is_file()
-    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "off"))
-    monkeypatch.setenv("PAIFUSER_HISTORY", "0")
-    assert tried(work, FOLD)[-1].is_done and not (tmp_path / "off" / "searches.db").exists()
 
 
 def test_the_best_recipe_of_a_real_search_is_one_that_it_measured():
