@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..converter import Part
-from ..errors import PaifuserError, StepError
+from ..errors import StepError
 from ..machine import threads
 from ..workload import Inputs, running
 from .engine import Engine
@@ -36,7 +36,7 @@ class Replay(Engine):
         with torch.no_grad(), threads(count):
             try:
                 tape = Tape.of(module, inputs)
-            except PaifuserError as error:
+            except StepError as error:
                 reason = str(error).rstrip(".")
                 raise StepError(f"the model cannot be replayed: {reason}; use eager.") from error
         self.replays[_kind(inputs)] = tape.compiled()
@@ -65,7 +65,7 @@ class Replay(Engine):
         try:
             with running(self.module):
                 return Tape.of(self.module, inputs).compiled()
-        except PaifuserError:
+        except StepError:
             return False
 
     def recorder(self, inputs: Inputs) -> TapeRecorder:
