@@ -1,4 +1,4 @@
-"""Every reader of files is given damaged ones: `tests/test_damaged_files.py` with more examples."""
+"""Every reader of files is given damaged ones: `tests/test_damaged_files.py` for longer."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ class FuzzBench(BenchRecord):
 
 def bench(
     *,
-    examples: Annotated[int, typer.Option(help="Damaged files for each reader.", min=1)] = 1000,
+    seconds: Annotated[float, typer.Option(help="How long each reader is tried.", min=0)] = 60,
 ) -> FuzzBench:
     """Give every reader of files damaged ones, at random."""
     with tempfile.TemporaryDirectory(prefix="paifuser-fuzz-") as folder:
         report = Path(folder) / "report.xml"
         ended = subprocess.run(
-            [sys.executable, "-m", "pytest", TESTS, "--junit-xml", str(report)],
-            env={**os.environ, "FUZZ_EXAMPLES": str(examples), "OMP_NUM_THREADS": "1"},
+            [sys.executable, "-m", "pytest", TESTS, "-n", "auto", "--junit-xml", str(report)],
+            env={**os.environ, "FUZZ_SECONDS": str(seconds), "OMP_NUM_THREADS": "1"},
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -73,19 +73,18 @@ def bench(
         if not report.exists():
             raise MeasureError(f"the tests did not run: {ended.stderr or ended.stdout}")
         cases = list(ElementTree.parse(report).iter("testcase"))
-    return FuzzBench(
-        rows=tuple(_row(case, examples) for case in cases if case.find("skipped") is None)
-    )
+    return FuzzBench(rows=tuple(_row(case) for case in cases if case.find("skipped") is None))
 
 
-def _row(case: ElementTree.Element, examples: int) -> FuzzRow:
+def _row(case: ElementTree.Element) -> FuzzRow:
     """A test's row; its parameter is what is read."""
     test, _, parameter = case.get("name", "").removesuffix("]").partition("[")
     failure = case.find("failure")
+    tried = case.find("properties/property")  # missing where a file failed
     place = "saved folder: " if "folder" in test else ""
     return FuzzRow(
         reader=place + (parameter or test.removeprefix(TEST).replace("_", " ")),
-        tried=examples,
+        tried=0 if tried is None else int(tried.get("value", 0)),
         seconds=float(case.get("time", 0)),
         failure="" if failure is None else failure.get("message", "failed").splitlines()[0],
     )

@@ -1,7 +1,7 @@
 """Every reader of a file, given a valid file with random damage, reads it or refuses it in one
 sentence: no other error, no crash, no hang, no gigabyte.
 
-`FUZZ_EXAMPLES=2000 pytest tests/test_damaged_files.py` looks longer.
+`FUZZ_SECONDS=60 pytest tests/test_damaged_files.py` looks that long at each reader.
 """
 
 from __future__ import annotations
@@ -14,26 +14,31 @@ import resource
 import shutil
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import paifuser_lab as lab
 from paifuser_lab.cli.grid import values_of
 from paifuser_lab.memory.snapshots import read_snapshot
 from paifuser_lab.profiler import read_trace
 from paifuser_lab.records import Record
+from paifuser_lab.streaming.model import OpenModel
+from paifuser_lab.streaming.serving.inputs import read_body
 from paifuser_lab.zoo.language import save_tiny_llama
 from tests.support.onnx_files import matrix_file
 from tests.support.saved_folders import rewrite_manifest
 from tests.support.snapshots import recorded
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "25"))
+EXAMPLES = 25  # at a time
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "0"))
 LONGEST_S = 5.0  # of a processor: other programs do not count
 MOST_BYTES = 1 << 30
 SAVED = Path(__file__).parent / "support" / "recorded" / "saved" / "resnet18-tiny"
@@ -78,6 +83,12 @@ def valid(kind: str, folder: Path) -> bytes:
             return (SAVED / "report.json").read_bytes()
         case "values.txt":
             return b"ratio=0.25,0.5,true,'a,b',1..4"
+        case "request.json":
+            return b'{"inputs": {"0": [[[0, 1], [2.5, 3]]]}}'
+        case "request.npy":
+            return bytes_of(lambda path: np.save(path, np.ones((1, 2, 2))), kind, folder)
+        case "request.png":
+            return bytes_of(lambda path: Image.new("L", (2, 2)).save(path), kind, folder)
         case "model.pt2":
             program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
             return bytes_of(lambda path: torch.export.save(program, path), kind, folder)
@@ -88,6 +99,16 @@ def valid(kind: str, folder: Path) -> bytes:
     raise AssertionError(kind)
 
 
+@cache
+def served() -> OpenModel:
+    """A model behind a server, which reads what clients send."""
+    return OpenModel(lab.Workload(torch.nn.Conv2d(1, 1, 1), torch.rand(1, 1, 2, 2), name="small"))
+
+
+def request(kind: str, path: Path) -> None:
+    read_body(kind, path.read_bytes(), served())
+
+
 READERS: dict[str, Callable[[Path], Any]] = {
     "recipe.yaml": lab.Recipe.load,
     "trace.json": read_trace,
@@ -95,6 +116,9 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "model.onnx": lab.load,
     "report.json": Record.load,
     "values.txt": lambda path: values_of([path.read_bytes().decode("utf-8", "replace")]),
+    "request.json": partial(request, "application/json"),
+    "request.npy": partial(request, "application/x-npy"),
+    "request.png": partial(request, "image/png"),
     "model.pt2": lambda path: lab.load(str(path), trust=True),
     "model.gguf": lambda path: lab.load(str(path)),
 }
@@ -138,6 +162,20 @@ def damaged(content: bytes, edits: list[tuple[float, str, bytes]]) -> bytes:
     return content
 
 
+@pytest.fixture
+def look(record_property):
+    """Runs a property, with other examples each time, until FUZZ_SECONDS have passed."""
+
+    def repeat(holds: Callable[[], None]) -> None:
+        ends, rounds = time.monotonic() + SECONDS, 0
+        while not rounds or time.monotonic() < ends:
+            holds()
+            rounds += 1
+        record_property("tried", EXAMPLES * rounds)  # the report of `python -m benchmarks fuzz`
+
+    return repeat
+
+
 def reads_or_refuses(read: Callable[[], Any]) -> None:
     started, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
@@ -151,7 +189,7 @@ def reads_or_refuses(read: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_a_damaged_file_is_read_or_refused_in_a_sentence(kind, tmp_path_factory, tmp_path):
+def test_a_damaged_file_is_read_or_refused_in_a_sentence(kind, tmp_path_factory, tmp_path, look):
     content = valid(kind, tmp_path_factory.getbasetemp() / "valid")
     (tmp_path / kind).write_bytes(content)
     READERS[kind](tmp_path / kind)
@@ -162,12 +200,12 @@ def test_a_damaged_file_is_read_or_refused_in_a_sentence(kind, tmp_path_factory,
         (tmp_path / kind).write_bytes(damaged(content, edits))
         reads_or_refuses(lambda: READERS[kind](tmp_path / kind))
 
-    read()
+    look(read)
 
 
 @pytest.mark.parametrize("file", ["structure.json", "recipe.yaml", "weights.safetensors",
                                   "report.json", "manifest.json"])  # fmt: skip
-def test_a_saved_folder_with_one_damaged_file_is_loaded_or_refused(file, tmp_path):
+def test_a_saved_folder_with_one_damaged_file_is_loaded_or_refused(file, tmp_path, look):
     content = (SAVED / file).read_bytes()
 
     @ROUNDS
@@ -181,10 +219,10 @@ def test_a_saved_folder_with_one_damaged_file_is_loaded_or_refused(file, tmp_pat
             rewrite_manifest(folder)  # a hash that fits: the file itself has to be read
         reads_or_refuses(lambda: lab.load(str(folder)))
 
-    read()
+    look(read)
 
 
-def test_a_variable_with_a_random_value_is_used_or_refused():
+def test_a_variable_with_a_random_value_is_used_or_refused(look):
     lab.hardware()  # measured once, which takes more seconds than reading may
 
     @ROUNDS
@@ -197,4 +235,4 @@ def test_a_variable_with_a_random_value_is_used_or_refused():
                 patch.setenv(f"PAIFUSER_{name}", text)
             reads_or_refuses(lab.hardware)
 
-    use()
+    look(use)

@@ -8,12 +8,14 @@ from benchmarks.fuzz import _row, bench
 
 
 def test_a_reader_has_a_row_with_what_failed():
-    record = bench(examples=2)
+    record = bench(seconds=1)
     readers = [row.reader for row in record.rows]
     assert {"recipe.yaml", "saved folder: recipe.yaml"} < set(readers)
     assert len(set(readers)) == len(readers)
+    tried = {row.reader: row.tried for row in record.rows}
+    assert min(tried.values()) >= 25 and tried["values.txt"] > 25
     assert record.is_good and "0 readers failed" in record.summary
     case = '<testcase name="test_a[x.json]" time="1"><failure message="MemoryError"/></testcase>'
-    row = _row(ElementTree.fromstring(case), 2)
+    row = _row(ElementTree.fromstring(case))
     failed = record.model_copy(update={"rows": (row,)})
     assert not failed.is_good and "MemoryError" in str(failed)

@@ -130,6 +130,7 @@ def header(shape, kind="<f4"):
         (b"", "image/png", 400, "has no body"),
         (b"GIF89a", "image/png", 400, "no image that can be read"),
         (b"x", "application/x-npy", 400, "no whole .npy file"),
+        (b"\x93NUMPY\x01\0\x08\0{'descr'", "application/x-npy", 400, "no whole .npy file"),
         (npy(np.zeros((3, 4))), "application/x-npy", 400, "has shape 3×4; one example has 3×4×4"),
         (npy(np.array([Evil()])), "application/x-npy", 400, "nothing pickled is read"),
         (header((1 << 40,)), "application/x-npy", 400, "no whole .npy file"),
