@@ -212,7 +212,7 @@ class Swept(Ran):
 
     def write(self, folder: Path) -> None:
         out = folder / "out"
-        before = {path.parent: path.read_text() for path in out.glob("*/token")}
+        before = {path.parent: path.read_text() for path in out.glob("value*/token")}
         swept = sweep(self.notebook, {"value": [1, 2]}, out, on_run=lambda row: None)
         if failed := [row.failure for row in swept.runs if row.failure]:
             raise FileError(failed[0])

@@ -19,6 +19,7 @@ from paifuser_lab.records import Record
 
 ROOT = Path(__file__).parent.parent
 TESTS = "tests/test_damaged_files.py"
+OPTIONS = ("-n", "auto", "--timeout", "0", "-k", "or_refused")
 TEST = "test_a_"  # begins the name of each
 
 
@@ -63,7 +64,7 @@ def bench(
     with tempfile.TemporaryDirectory(prefix="paifuser-fuzz-") as folder:
         report = Path(folder) / "report.xml"
         ended = subprocess.run(
-            [sys.executable, "-m", "pytest", TESTS, "-n", "auto", "--junit-xml", str(report)],
+            [sys.executable, "-m", "pytest", TESTS, *OPTIONS, "--junit-xml", str(report)],
             env={**os.environ, "FUZZ_SECONDS": str(seconds), "OMP_NUM_THREADS": "1"},
             cwd=ROOT,
             capture_output=True,

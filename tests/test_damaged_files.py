@@ -203,6 +203,24 @@ def test_a_damaged_file_is_read_or_refused_in_a_sentence(kind, tmp_path_factory,
     look(read)
 
 
+@pytest.mark.parametrize(
+    ("kind", "content", "message"),
+    [
+        ("recipe.yaml", b'version: 1\nsteps:\n  - prune: {"a\\nb": 1}\n', "no option 'a b'"),
+        ("trace.json", b'{"traceEvents": [{"ph": "\xc0"}]}', "is not JSON"),
+        # the index of an object, for which a table of 12 GB would be made
+        ("snapshot.pickle", b"\x80\x02K\x01r\x61\x61\x61\x2e.", "is damaged"),
+    ],
+)
+def test_what_was_read_wrongly_once_is_refused(kind, content, message, tmp_path):
+    (tmp_path / kind).write_bytes(content)
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with pytest.raises(lab.PaifuserError, match=message) as raised:
+        READERS[kind](tmp_path / kind)
+    assert "\n" not in str(raised.value)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
 @pytest.mark.parametrize("file", ["structure.json", "recipe.yaml", "weights.safetensors",
                                   "report.json", "manifest.json"])  # fmt: skip
 def test_a_saved_folder_with_one_damaged_file_is_loaded_or_refused(file, tmp_path, look):
@@ -224,6 +242,9 @@ def test_a_saved_folder_with_one_damaged_file_is_loaded_or_refused(file, tmp_pat
 
 def test_a_variable_with_a_random_value_is_used_or_refused(look):
     lab.hardware()  # measured once, which takes more seconds than reading may
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PAIFUSER_CPU", "avx2")
+        lab.hardware()
 
     @ROUNDS
     @given(name=st.sampled_from(["HARDWARE", "CACHE", "CPU", "HISTORY"]), text=st.text(max_size=8))

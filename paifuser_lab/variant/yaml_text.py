@@ -105,6 +105,7 @@ def at_line(text: str, line: int, problem: str) -> str:
     """An error message that starts with the number and text of the line."""
     lines = text.splitlines()
     quoted = shorten(lines[line - 1], 120, placeholder=" …") if 0 < line <= len(lines) else ""
+    problem = " ".join(problem.splitlines())  # a name in it may have several
     return f"Line {line}: `{quoted}`: {problem.rstrip('.')}."
 
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 import io
 import pickle
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy
+import psutil
 
 from ..._files import checked_path, size_of
 from ...errors import FileError, first_line
@@ -21,7 +25,13 @@ from ...progress import Progress, progress
 from .snapshot import CODES, OOM, OTHER, Block, Segment, Snapshot, Trace
 from .stacks import Frame, Stacks
 
+try:
+    import resource
+except ImportError:  # Windows: a damaged pickle may ask for memory
+    resource = None  # type: ignore[assignment]
+
 CHUNK_BYTES = 4 << 20
+LEAST_BYTES, MOST_GROWTH = 1 << 29, 64  # of memory, and how many times the file
 DAMAGED = (
     pickle.UnpicklingError,
     LookupError,
@@ -32,6 +42,7 @@ DAMAGED = (
     MemoryError,
 )
 LIVE = "this process"
+_LIMIT = Lock()
 REMEDY = "write it anew with torch.cuda.memory._dump_snapshot."
 
 
@@ -61,7 +72,9 @@ def _read(file: io.BufferedReader, name: str, size: int, shown: Progress) -> Sna
     try:
         with no_collection():  # no cycle is made here, and looking for one takes longer
             content = io.BufferedReader(_Followed(file, shown), CHUNK_BYTES)
-            return _snapshot(_PlainData(content).load(), name)
+            with _memory_within(LEAST_BYTES + MOST_GROWTH * size):
+                data = _PlainData(content).load()
+            return _snapshot(data, name)
     except _CallingError as error:
         raise FileError(
             f"{name} wants to run code ({error}); it was refused and nothing of it was executed. "
@@ -77,6 +90,25 @@ def _read(file: io.BufferedReader, name: str, size: int, shown: Progress) -> Sna
         raise FileError(
             f"{name} is damaged or no memory snapshot ({_reason(error)}); {REMEDY}"
         ) from error
+
+
+@contextmanager
+def _memory_within(growth: int) -> Iterator[None]:
+    """MemoryError past this growth of the process: one number of a damaged pickle, the index of an
+    object, makes it allocate a table of gigabytes.
+    """
+    if resource is None:
+        yield
+        return
+    with _LIMIT:  # it is the process's
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limits = [psutil.Process().memory_info().data + growth, soft, hard]
+        limit = min(bound for bound in limits if bound != resource.RLIM_INFINITY)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _reason(error: BaseException) -> str:

@@ -81,7 +81,7 @@ def _read(path: Path, name: str, *, is_exact: bool) -> Events | None:
         raise FileError(
             f"{name} is a damaged gzip file ({first_line(error)}); copy it again."
         ) from error
-    except (EOFError, ijson.JSONError) as error:
+    except (EOFError, UnicodeDecodeError, ijson.JSONError) as error:
         if not is_exact and "overflow" in str(error):
             return None
         if isinstance(error, EOFError) or "premature EOF" in str(error):
