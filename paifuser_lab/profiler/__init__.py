@@ -15,6 +15,7 @@ clock          time each layer, and the cost of timing itself
 operators      the ATen operators that each layer runs
 cost           FLOPs and bytes of an operator
 recording      torch's profiler on a device: kernels and gradients by layer
+call_timeline  one call along time: its layers and operators
 allocations    the memory timeline
 alternatives   a layer timed alone in another layout or dtype
 rows           from an observation to a profile: what binds each layer

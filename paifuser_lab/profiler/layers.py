@@ -28,6 +28,7 @@ from ..progress import Progress, progress
 from ..records import Profile
 from ..workload import Derived, Workload, running, running_in_turns, workload_of
 from .alternatives import try_alternatives
+from .call_timeline import call_timeline
 from .clock import watch_run
 from .observation import Observation
 from .operators import watch_operators
@@ -184,6 +185,7 @@ def _measure_details(observation: Observation, shown: Progress, *, backward: boo
     with running(work.model), with_threads(observation.threads):
         events = record_run(work.model, observation.fresh_call(), work.device, memory=True)
         observation.held, observation.kernels = bytes_held(events), kernels_by_layer(events)
+        observation.timeline = call_timeline(observation, events)
         shown.advance(doing="memory")
         observation.alternatives = try_alternatives(
             work.model, observation.operators, observation.runs[-1].own_ms, observation.machine

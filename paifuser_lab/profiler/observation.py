@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..engines import Engine, EngineNode, NodeRecorder
 from ..model.weights import parameter_count
-from ..records import Alternative, Ceiling, Hardware, Quality
+from ..records import Alternative, CallTimeline, Ceiling, Hardware, Quality
 from ..workload import Workload
 from .clock import Run
 from .operators import Operators
@@ -40,6 +40,7 @@ class Observation:
     kernels: dict[str, dict[str, tuple[int, float]]] = field(default_factory=dict)
     backward: list[dict[str, float]] = field(default_factory=list)
     alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict)
+    timeline: CallTimeline = field(default_factory=CallTimeline)
     quality: Quality | None = None
     is_interrupted: bool = False
     recorder: NodeRecorder | None = None  # of an engine that can be seen into

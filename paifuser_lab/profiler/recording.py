@@ -36,10 +36,16 @@ class Event:
     number: int = 0
     link: int = 0
     is_device: bool = False
+    stream: str = ""  # of a device
 
     @property
     def ms(self) -> float:
         return (self.end_ns - self.start_ns) / 1e6
+
+    @property
+    def lane(self) -> str:
+        """Its stream of a device, or its thread."""
+        return self.stream if self.is_device else str(self.thread)
 
 
 def wake_profiler() -> None:
@@ -76,6 +82,8 @@ def record_run(
 
 
 def _event(event: Any) -> Event:
+    is_device = event.device_type() != torch.profiler.DeviceType.CPU
+    stream = f"device {event.device_index()}, stream {event.device_resource_id()}"
     return Event(
         name=event.name(),
         start_ns=event.start_ns(),
@@ -85,7 +93,8 @@ def _event(event: Any) -> Event:
         sequence=event.sequence_nr(),
         number=event.correlation_id(),
         link=event.linked_correlation_id(),
-        is_device=event.device_type() != torch.profiler.DeviceType.CPU,
+        is_device=is_device,
+        stream=stream if is_device else "",
     )
 
 
@@ -117,10 +126,10 @@ def bytes_held(events: Iterable[Event]) -> dict[str, int]:
 
 def kernels_by_layer(events: list[Event]) -> dict[str, dict[str, tuple[int, float]]]:
     """The device kernels of each layer: kernel → calls and ms."""
-    started = _device_work(events)
+    started = device_work(events)
     kernels: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
     for event, layers in with_layers(events):
-        for kernel in _started_by(event, started):
+        for kernel in started_by(event, started):
             layer = layers[-1] if layers else ""
             calls, spent = kernels[layer].get(kernel.name, (0, 0.0))
             kernels[layer][kernel.name] = (calls + 1, spent + kernel.ms)
@@ -129,7 +138,7 @@ def kernels_by_layer(events: list[Event]) -> dict[str, dict[str, tuple[int, floa
 
 def backward_by_layer(events: list[Event]) -> dict[str, float]:
     """The ms of the gradients of each layer's own operators; on a device, of their kernels."""
-    started = _device_work(events)
+    started = device_work(events)
     owner: dict[int, str] = {}
     back: list[Event] = []
     spent: dict[str, float] = defaultdict(float)
@@ -148,17 +157,17 @@ def backward_by_layer(events: list[Event]) -> dict[str, float]:
             and event.thread == back[-1].thread
         ):
             spent[owner.get(back[-1].sequence, "")] += sum(
-                work.ms for work in _started_by(event, started)
+                work.ms for work in started_by(event, started)
             )
     return dict(spent)
 
 
-def _started_by(event: Event, started: dict[int, list[Event]]) -> list[Event]:
+def started_by(event: Event, started: dict[int, list[Event]]) -> list[Event]:
     """The device work that an operator started; driver calls, with a link, count apart."""
     return started.pop(event.number, []) if event.number and not event.link else []
 
 
-def _device_work(events: list[Event]) -> dict[int, list[Event]]:
+def device_work(events: list[Event]) -> dict[int, list[Event]]:
     """Device work by the number of the operator that started it."""
     started: dict[int, list[Event]] = defaultdict(list)
     for event in events:

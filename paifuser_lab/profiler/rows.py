@@ -77,6 +77,7 @@ def profile_of(observation: Observation) -> Profile:
         call_us=call_ms * 1e3,
         operator_us=operator_cost_ms() * 1e3,
         layers=layers,
+        timeline=observation.timeline,
         is_interrupted=observation.is_interrupted,
     )
     if observation.quality is None:

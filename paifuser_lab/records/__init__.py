@@ -11,6 +11,7 @@ hardware         what a machine can do: processor, accelerators, measured ceilin
 quality          how quiet the machine was, and the verdict that this allows
 profile          a model's time, memory and bytes by layer, as text and HTML; its roofline
 profile_tree     the layers of a profile as a tree, each with its operators and kernels
+call_timeline    one call along time: its layers and operators, thread by thread
 explanation      why a layer is not faster, the performance checklist, two profiles side by side
 trace            the summary of a trace of torch's profiler
 memory           the memory that one call holds at each moment; its buffers in one arena
@@ -54,6 +55,7 @@ from .batching import BatchingCurve as BatchingCurve
 from .batching import BatchingPoint as BatchingPoint
 from .batching import BatchRow as BatchRow
 from .batching import BatchSweep as BatchSweep
+from .call_timeline import CallTimeline as CallTimeline
 from .candidates import Candidate as Candidate
 from .candidates import Candidates as Candidates
 from .candidates import CandidateStatus as CandidateStatus

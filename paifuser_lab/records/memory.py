@@ -172,26 +172,24 @@ OTHERS = "other layers"
 
 
 def layer_groups(
-    layers: Sequence[str], sizes: Sequence[float]
+    layers: Sequence[str], sizes: Sequence[float], most: int = MAX_GROUPS
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """A few groups in the layers' order, small ones merged last; each layer's group's index."""
-    depths = _group_depths([layer.split(".") for layer in layers], sizes)
+    depths = _group_depths([layer.split(".") for layer in layers], sizes, most)
     heads = [
         ".".join(layer.split(".")[:depth]) for layer, depth in zip(layers, depths, strict=True)
     ]
     total: dict[str, float] = defaultdict(float)
     for head, size in zip(heads, sizes, strict=True):
         total[head] += size
-    kept = set(
-        sorted(total, key=lambda head: -total[head])[: MAX_GROUPS - (len(total) > MAX_GROUPS)]
-    )
+    kept = set(sorted(total, key=lambda head: -total[head])[: most - (len(total) > most)])
     names = [head for head in dict.fromkeys(heads) if head in kept] + [OTHERS] * (
         len(total) > len(kept)
     )
     return tuple(names), tuple(names.index(head) if head in kept else len(kept) for head in heads)
 
 
-def _group_depths(paths: list[list[str]], sizes: Sequence[float]) -> list[int]:
+def _group_depths(paths: list[list[str]], sizes: Sequence[float], most: int) -> list[int]:
     """How many parts of a path name its group: the largest branch is split while few are."""
     depths = [1] * len(paths)
     closed: set[tuple[str, ...]] = set()
@@ -204,11 +202,11 @@ def _group_depths(paths: list[list[str]], sizes: Sequence[float]) -> list[int]:
             for head, members in groups.items()
             if head not in closed and any(len(paths[index]) > len(head) for index in members)
         ]
-        if not divisible or len(groups) >= MAX_GROUPS:
+        if not divisible or len(groups) >= most:
             return depths
         _, head = max(divisible)
         parts = {tuple(paths[index][: len(head) + 1]) for index in groups[head]}
-        if len(groups) - 1 + len(parts) > MAX_GROUPS:
+        if len(groups) - 1 + len(parts) > most:
             closed.add(head)
             continue
         for index in groups[head]:

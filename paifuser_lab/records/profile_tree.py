@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
+from .call_timeline import CallTimeline
 from .hardware import Ceiling
 from .quality import Quality
 from .record import AboutWorkload, Record
@@ -152,6 +153,7 @@ class ProfileTree(Record):
     call_us: float
     operator_us: float
     layers: tuple[LayerProfile, ...] = Field(min_length=1)
+    timeline: CallTimeline = CallTimeline()  # of the one call that was traced
     is_interrupted: bool = False
     quality: Quality | None = None  # how quiet the machine was; None if nobody recorded it
     # the sum of the rows over the latency, before both were scaled to another one

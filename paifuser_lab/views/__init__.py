@@ -15,6 +15,7 @@ hardware         a machine's ceilings
 label_room       where names stand beside points
 roofline         layers under a machine's ceilings
 trace            the summary of a trace
+call_timeline    one call along time: its layers and operators
 memory           the memory timeline
 memory_plan      buffers packed into one arena
 memory_fit       the predicted peak against a memory limit; page faults with a memory pool
@@ -55,6 +56,7 @@ DRAWERS = {
     "AttentionCost": ".attention_cost:picture",
     "BatchingCurve": ".batching:picture",
     "BatchSweep": ".batch_sweep:picture",
+    "CallTimeline": ".call_timeline:picture",
     "Comparison": ".comparison:picture",
     "Fit": ".memory_fit:picture",
     "FusionMap": ".fusion_map:draw",

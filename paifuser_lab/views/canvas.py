@@ -40,6 +40,7 @@ MOST_ITEMS = 6
 WIDEST_ITEM = 84  # characters beside names: a longer line leaves the panels no room
 LINE = 0.16  # inches of a line above the panels
 MOST_TOOLTIPS = 600  # of a mark, its largest rows
+THINNEST = 1.5  # pixels: a thinner box would be all edge
 STYLES: dict[Style, Any] = {"solid": "solid", "dashed": (0, (4, 3)), "dotted": (0, (1, 1.5))}
 BESIDE = {"left": (-7, "right"), "right": (7, "left"), "middle": (0, "center")}
 SHAPES = {
@@ -156,10 +157,13 @@ def draw_mark(mark: Mark, axes: Plot) -> None:
 def _(mark: Boxes, axes: Plot) -> None:
     sizes = [(x2 - x) * abs(y2 - y) for x, x2, y, y2 in _rows(mark.x, mark.x2, mark.y, mark.y2)]
     rows = _rows(mark.x, mark.x2, mark.y, mark.y2)
-    look: dict[str, Any] = {"edgecolor": axes.theme.paper, "linewidth": 0.4, "alpha": 0.78}
+    across = axes.get_xaxis_transform()
+    look: dict[str, Any] = {"edgecolor": axes.theme.paper, "alpha": 0.78}
     for (x, x2, y, y2), tone, tooltip in zip(
         rows, _tones(mark, axes, len(rows)), _tooltips(mark, sizes), strict=True
     ):
+        wide = numpy.ptp(across.transform([(x, 0), (x2, 0)])[:, 0])
+        look["linewidth"] = 0 if wide < THINNEST else 0.4
         if mark.is_hollow:
             look |= {"edgecolor": tone, "linewidth": 0.7}
         if mark.is_tint:

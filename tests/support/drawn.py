@@ -15,6 +15,7 @@ from paifuser_lab.records import (  # fmt: skip
     BatchingPoint,
     BatchRow,
     BatchSweep,
+    CallTimeline,
     Candidate,
     Ceiling,
     Estimate,
@@ -135,6 +136,21 @@ PROFILE = Profile(
     call_us=1,
     operator_us=1,
     layers=(LayerProfile(layer="", kind="Net", total_ms=2, share=1.0), LAYER),
+)
+TIMELINE = CallTimeline(
+    workload="net",
+    machine="a machine",
+    latency_ms=8,
+    duration_ms=10,
+    lanes=("thread 1", "device 0, stream 7"),
+    layers=("body", "body.conv", "", "head"),
+    operators=("", "aten::conv2d", "aten::empty", "aten::relu", "a kernel"),
+    lane_index=(0, 0, 0, 0, 0, 1, 0, 0),
+    layer_index=(0, 1, 1, 1, 2, 1, 3, 3),
+    operator_index=(0, 0, 1, 2, 3, 4, 0, 3),
+    start_ms=(0, 0.1, 0.5, 0.6, 4.5, 5, 7, 7.5),
+    end_ms=(4, 3.9, 3.5, 0.61, 5.5, 9, 9, 8.5),
+    operators_ms=5,
 )
 ROW = LayerPair(layer="conv", kind_before="Conv2d", kind_after="Conv2d", before_ms=2, after_ms=1)
 POINT = AllocationPoint(
@@ -265,6 +281,7 @@ RECORDS = {
             ),
         ),
     ),
+    "CallTimeline": TIMELINE,
     "Comparison": COMPARISON,
     "FusionMap": FusionMap(
         workload="net",

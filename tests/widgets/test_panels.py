@@ -135,6 +135,7 @@ def test_every_record_with_a_view_has_static_html(profile):
     for record, has_figure in (
         (profile, False),  # its table has bars of its own, and is there at once
         (profile.roofline, True),
+        (profile.timeline, True),
         (profiler.explain(profile), False),
         (lab.hardware(), True),
         (profiler.side_by_side(profile, profile), True),
@@ -182,8 +183,9 @@ def test_a_recipe_is_shown_as_chips():
 
 def test_panels_of_one_workload_share_the_selection(profile):
     table, roofline, other = lab.show(profile), lab.show(profile.roofline), lab.show(lab.hardware())
+    timeline = lab.show(profile.timeline)
     table.selected = "conv"
-    assert (roofline.selected, other.selected) == ("conv", "")
+    assert (roofline.selected, timeline.selected, other.selected) == ("conv", "conv", "")
     roofline.selected = ""
     assert table.selected == ""
 
@@ -193,7 +195,7 @@ def test_the_workbench_shows_the_unchanged_model(make_bench):
     assert bench.data["layer"][1] == "conv" and bench.state["status"] == "idle"
     figures = {figure["name"]: figure for figure in bench.state["figures"]}
     assert figures["latency"]["now"] > 0 and figures["metric"]["note"] == "no test data"
-    assert {"roofline", "results", "hardware"} == set(bench.views)
+    assert {"roofline", "call_timeline", "results", "hardware"} == set(bench.views)
     assert {"relu", "engine itself"} <= set(bench.state["cannot"])
     assert "conv" not in bench.state["cannot"]
 

@@ -132,6 +132,7 @@ def test_the_tabs_are_in_the_order_of_registration():
         "memory_pool",
         "memory_plan",
         "roofline",
+        "call_timeline",
         "results",
         "side_by_side",
         "hardware",

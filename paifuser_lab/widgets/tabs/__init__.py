@@ -20,6 +20,7 @@ BUILT_IN = (
     "memory_plan",
     "memory_snapshot",
     "roofline",
+    "call_timeline",
     "comparison",
     "results",
     "curve",
