@@ -5,6 +5,7 @@ A record is a pydantic model; `save` and `load` use JSON with the record's name 
 One module per subject:
 
 record           the base classes: frozen, saved and loaded as JSON, read as a table
+overlay          figures of layers as node data for Model Explorer
 table            a table of texts, for a terminal, a notebook and the page
 text             readable numbers, text tables and HTML tables, shared by all
 hardware         what a machine can do: processor, accelerators, measured ceilings

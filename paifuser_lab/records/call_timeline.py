@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Self
 
 from .record import AboutWorkload, Frame, TableRecord
@@ -51,6 +52,16 @@ class CallTimeline(TableRecord):
         names = ("lane_index", "layer_index", "operator_index", "start_ms", "end_ms")
         columns = {name: tuple(getattr(self, name)[event] for event in kept) for name in names}
         return self.model_copy(update=columns)
+
+    @property
+    def operator_ms(self) -> dict[tuple[str, str], float]:
+        """The time of each operator of each layer, with what is inside it."""
+        spent = defaultdict[tuple[str, str], float](float)
+        for layer, operator, start, end in zip(
+            self.layer_index, self.operator_index, self.start_ms, self.end_ms, strict=True
+        ):
+            spent[self.layers[layer], self.operators[operator]] += end - start
+        return dict(spent)
 
     @property
     def title(self) -> str:

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from .hardware import Ceiling
+from .overlay import save_overlay
 from .profile_tree import Bound, LayerProfile, OperatorProfile, ProfileTree
 from .record import AboutWorkload, Frame, Record, frame_of
 from .text import readable_bytes, readable_count, text_table, view
@@ -337,6 +339,16 @@ class Profile(ProfileTree):
         return Roofline(
             workload=self.workload, machine=self.machine, ceiling=self.ceiling, points=points
         )
+
+    def save_overlay(self, path: str | Path, program: Any) -> Path:
+        """Write each layer's own time for Google's Model Explorer; `program` is what it shows:
+        `torch.export.export(model, inputs)` of the profiled model.
+        """
+        figures = {
+            row.layer: row.self_ms for row in self.layers if "self_ms" not in row.unknown_why
+        }
+        name = f"ms of {self.workload} on {self.machine}"
+        return save_overlay(path, program, name, figures, self.timeline.operator_ms)
 
     def table(self, depth: int | None = None) -> list[dict[str, str]]:
         """The tree as text, down to a depth."""

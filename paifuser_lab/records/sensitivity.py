@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy
 
+from ..errors import FileError
+from .overlay import save_overlay
 from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
 from .text import counted, readable_count, without_empty
 
@@ -81,6 +84,19 @@ class Sensitivity(TableRecord):
     def measured(self, layer: str, name: str) -> Estimate | None:
         """The measured score of a layer in a format; None if it was not requested."""
         return self[layer].scores.get(name, {}).get("ablation")
+
+    def save_overlay(self, path: str | Path, program: Any, name: str = "int8") -> Path:
+        """Write each layer's predicted score in a format for Google's Model Explorer; `program` is
+        what it shows: `torch.export.export(model, inputs)` of the model.
+        """
+        if name not in self.formats:
+            raise FileError(
+                f"Nothing is written to {Path(path).name}: there are no scores in {name!r}; take "
+                f"one of {', '.join(self.formats)}."
+            )
+        scores = {row.layer: self.predicted(row.layer, name) for row in self.rows}
+        figures = {layer: score.value for layer, score in scores.items() if score is not None}
+        return save_overlay(path, program, f"{self.unit} in {name}", figures)
 
     @property
     def frame(self) -> Frame:
