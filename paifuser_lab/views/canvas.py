@@ -16,6 +16,7 @@ from matplotlib.ticker import NullLocator
 
 from .heat_scale import ink_on, ramp_of
 from .picture import (
+    WIDEST_NAME,
     Area,
     Axis,
     Boxes,
@@ -35,7 +36,6 @@ from .picture import (
 from .style import Drawing, Plot, Theme, blank, visible, without_middle, wrapped
 
 PIXELS_PER_INCH = 85
-WIDEST_NAME = 36  # characters
 MOST_ITEMS = 6
 WIDEST_ITEM = 84  # characters beside names: a longer line leaves the panels no room
 LINE = 0.16  # inches of a line above the panels

@@ -41,15 +41,15 @@ def _bars(comparison: Comparison, rows: list[Measurement]) -> Panel:
     spreads = [row.spread_ms or (ms, ms) for row, ms in zip(rows, latencies, strict=True)]
     tones = [_tone(row, comparison) for row in rows]
     ends = [max(ms, high) for ms, (_, high) in zip(latencies, spreads, strict=True)]
-    tips = Tips([row.name for row in rows], [_figures(row, comparison) for row in rows])
+    names, texts = [row.name for row in rows], [_label(row, comparison) for row in rows]
+    tips = Tips(names, [_figures(row, comparison) for row in rows])
     marks = (
         Boxes.in_rows([0.0] * len(rows), latencies, tone=tones, tips=tips),
         Boxes.in_rows(*zip(*spreads, strict=True), half=0.05, tone="ink"),
-        Labels(ends, range(len(rows)), [_label(row, comparison) for row in rows], tone="ink"),
+        Labels(ends, range(len(rows)), texts, tone="ink"),
     )
-    across = Axis.linear(0, 1.55 * max(ends), "latency, ms")
-    names = Axis.band([row.name for row in rows])
-    return Panel(across, names, marks, 46 + ROW_HEIGHT * len(rows))
+    across = Axis.beside(ends, texts, names, "latency, ms")
+    return Panel(across, Axis.band(names), marks, 46 + ROW_HEIGHT * len(rows))
 
 
 def _tone(row: Measurement, comparison: Comparison) -> str:

@@ -32,6 +32,8 @@ FORMATS: dict[str, Readable] = {
     "digits": "{:.3g}".format,
 }
 LETTERS = 11  # pixels of the font of names
+WIDEST_NAME = 36  # characters
+NARROWEST_PAGE, BEHIND = 560, 16  # pixels: in which a text has room, so far behind its bar
 NARROW, BROAD = frozenset("iljtfrI.,:;|!'()[]{} ·"), frozenset("mwMWQGO@%—…")
 
 
@@ -53,6 +55,15 @@ class Axis:
         """Ticks are round values, a step of 1, 2 or 5 apart."""
         ticks = linear_ticks(low, high, most)
         return cls(low, high, label, "linear", ticks, tuple(map(FORMATS[readable], ticks)))
+
+    @classmethod
+    def beside(cls, ends: Column, texts: Texts, names: Texts, label: str) -> Axis:
+        """From 0 to where, in a page of least width, each bar has room for the text behind it."""
+        named = max(text_width(name[:WIDEST_NAME]) for name in names)
+        wide = NARROWEST_PAGE - min(named, 0.4 * NARROWEST_PAGE)
+        rooms = [max(wide - text_width(text) - BEHIND, 0.2 * wide) for text in texts]
+        most = max(end * wide / room for end, room in zip(ends, rooms, strict=True))
+        return cls.linear(0, most, label)
 
     @classmethod
     def log(

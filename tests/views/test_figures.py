@@ -103,6 +103,19 @@ def test_long_notes_are_wrapped_and_leave_the_bars_their_room():
     assert notes.get_text().count(" …") == len(names) and "\n" in notes.get_text()
 
 
+@pytest.mark.parametrize("name", ["int8", "int8 in 14 layers + channels-last + fuse"])
+def test_every_label_of_a_comparison_has_room_also_behind_the_longest_bar(name):
+    slow = {"latency_ms": 112.3, "spread_ms": (90.0, 120.0), "speedup_interval": (0.1, 9.0)}
+    rows = [row.model_copy(update=slow | {"name": name}) for row in COMPARISON.rows[1:2]]
+    compared = COMPARISON.model_copy(update={"rows": (COMPARISON.rows[0], *rows)})
+    drawing = lab.figure(compared)
+    drawing.draw_without_rendering()
+    texts = [text for text in drawing.findobj(Text) if text.get_text()]
+    assert any("(unusable)" in text.get_text() for text in texts)
+    boxes = [text.get_window_extent(drawing.canvas.get_renderer()) for text in texts]
+    assert all(box.x0 >= 0 and box.x1 <= drawing.bbox.width for box in boxes)
+
+
 def test_every_switch_has_its_state_its_speedup_and_its_reason():
     drawing, drawn = lab.figure(ACCELERATION), acceleration.picture(ACCELERATION)
     words = texts_of(drawing)
