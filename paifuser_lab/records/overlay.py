@@ -56,9 +56,9 @@ def save_overlay(
 
 
 def _layer_of(node: Any) -> str:
-    """The innermost layer; a second call of the same one has a number after @."""
-    stack = [layer for layer, _ in (node.meta.get("nn_module_stack") or {"": ("", "")}).values()]
-    return str(stack[-1]).partition("@")[0]
+    """The innermost layer around it."""
+    layers = [layer for layer, _ in node.meta.get("nn_module_stack", {}).values()]
+    return str(layers[-1]) if layers else ""
 
 
 def _operator_of(node: Any) -> str:

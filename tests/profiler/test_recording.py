@@ -4,6 +4,11 @@ by hand and from a real run.
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
+from torch.profiler import DeviceType
+
+from paifuser_lab.profiler import recording
 from paifuser_lab.profiler.recording import (  # fmt: skip
     BACKWARD,
     MARK,
@@ -133,3 +138,16 @@ def test_on_a_device_gradients_take_what_their_kernels_take() -> None:
         kernel("gemm", 9 * ms, 10 * ms, link=12),
     ]
     assert backward_by_layer(events) == {"b": 5.0, "a": 1.0}
+
+
+def test_work_on_a_device_is_in_the_lane_of_its_stream_and_a_call_in_that_of_its_thread() -> None:
+    facts = {"name": "gemm", "start_ns": 5, "duration_ns": 2, "start_thread_id": 3, "nbytes": 0,
+             "sequence_nr": -1, "correlation_id": 4, "linked_correlation_id": 1,
+             "device_index": 0, "device_resource_id": 7}  # fmt: skip
+    kinds = (DeviceType.CUDA, DeviceType.CPU)
+    on_device, on_host = (
+        recording._event(Mock(**{f"{name}.return_value": fact for name, fact in known.items()}))
+        for known in (facts | {"device_type": kind} for kind in kinds)
+    )
+    assert (on_device.lane, on_host.lane) == ("device 0, stream 7", "3")
+    assert on_device.is_device and not on_host.is_device and on_host.end_ns == 7

@@ -85,6 +85,7 @@ def test_kernels_stand_in_the_lane_of_their_stream_at_the_layer_that_started_the
         Event(MARK, 0, 9 * MS, thread=8),
         Event(MARK + "head", MS, 4 * MS, thread=8),
         Event("aten::addmm", 2 * MS, 3 * MS, thread=8, number=1),
+        Event("aten::copy_", 2 * MS + 9, 3 * MS, thread=8),
         Event("aten::mul", 2 * MS, 2 * MS + 5, thread=3),
         Event("gemm", 5 * MS, 11 * MS, link=1, is_device=True, stream="device 0, stream 7"),
         Event(MARK + "head", 5 * MS, 11 * MS, is_device=True, stream="device 0, stream 7"),
@@ -95,13 +96,14 @@ def test_kernels_stand_in_the_lane_of_their_stream_at_the_layer_that_started_the
         ("thread 1", "head", ""),
         ("thread 1", "head", "aten::addmm"),
         ("thread 2", "", "aten::mul"),
+        ("thread 1", "head", "aten::copy_"),
         ("device 0, stream 7", "head", "gemm"),
     ]
     timeline = timeline_of(events)
     assert (timeline.duration_ms, timeline.operators_ms, timeline.latency_ms) == (11, 1, 3)
-    assert timeline.start_ms == (1, 2, 2, 5) and timeline.sentence.startswith("91% of the call")
+    assert timeline.start_ms == (1, 2, 2, 2, 5) and timeline.sentence.startswith("91% of the call")
     lanes = picture(timeline).panels[0].y.names
-    assert lanes == ("thread 1: layers", "thread 1: operators", "thread 2: operators",
+    assert lanes == ("thread 1: layers", "thread 1: operators", "", "thread 2: operators",
                      "device 0, stream 7: operators")  # fmt: skip
 
 
