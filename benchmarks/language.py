@@ -12,15 +12,17 @@ import typer
 
 from paifuser_lab.bench.runner import BenchRecord, Seconds, Threads, measured_rows
 from paifuser_lab.machine import threads as with_threads
-from paifuser_lab.records import GenerationComparison
+from paifuser_lab.records import GenerationComparison, Speculation
 from paifuser_lab.variant import apply
 from paifuser_lab.variant.generation import compare_generation
 from paifuser_lab.variant.open import load
 from paifuser_lab.variant.recipe import Recipe
+from paifuser_lab.variant.speculation import speculate
 from paifuser_lab.zoo.language import example_language_model, save_example_text
 
 CONTEXTS = (128, 2048)
 FORMATS = ("bf16", "int8-weights", "int4-weights")
+DRAFTS = FORMATS[1:]
 HEADERS = ("engine", "prompt tokens/s", "tokens/s", "weights", "perplexity", "agrees", "note")
 
 
@@ -30,20 +32,38 @@ class LanguageBench(BenchRecord):
     caption: ClassVar[str] = "generation on {0.machine}, {0.threads} thread(s)"
     threads: int
     comparisons: tuple[GenerationComparison, ...] = ()
+    speculations: tuple[Speculation, ...] = ()
 
     def table(self) -> list[dict[str, str]]:
-        """A row for each length of the prompt, format and engine."""
-        return [
+        """A row for each length of the prompt, format and engine, then one for each draft."""
+        rows = [
             {"prompt": str(one.prompt_tokens), "model": row["name"]}
             | {header: row.get(header, "") for header in HEADERS}
             for one in self.comparisons
             for row in one.table()
-        ] or super().table()
+        ]
+        drafted = [
+            {
+                "prompt": str(one.prompt_tokens),
+                "model": f"drafts of {row['draft tokens']} by {name}",
+            }
+            | dict.fromkeys(HEADERS, "")
+            | {
+                "engine": "torch",
+                "tokens/s": row["tokens/s"],
+                "note": f"{row['accepted']} accepted · {row['note']}",
+            }
+            for one in self.speculations
+            for name in [one.draft.rpartition(" · ")[2]]
+            for row in one.table()[1:]
+        ]
+        return rows + drafted or super().table()
 
     @property
     def summary(self) -> str:
         """What was generated, and the failures."""
-        return "\n".join([*(one.title for one in self.comparisons), *self.failed])
+        made = (*self.comparisons, *self.speculations)
+        return "\n".join([*(one.title for one in made), *self.failed])
 
 
 def bench(
@@ -62,7 +82,7 @@ def bench(
     threads: Threads = 1,
 ) -> LanguageBench:
     """Generate text in each format and runtime, in turn: tokens a second of prefill and of decode,
-    bytes of the weights, perplexity.
+    bytes of the weights, perplexity; then with variants as drafts.
     """
     with tempfile.TemporaryDirectory(prefix="paifuser-") as folder, with_threads(threads):
         text = save_example_text(Path(folder) / "text.txt")
@@ -81,7 +101,22 @@ def bench(
                 )
             ]
 
+        def guessed(name: str) -> list[Speculation]:
+            return [
+                speculate(
+                    work,
+                    variants[FORMATS.index(name)],
+                    prompt_tokens=min(contexts or CONTEXTS),
+                    new_tokens=new_tokens,
+                    seconds=seconds,
+                )
+            ]
+
         measured = measured_rows([str(one) for one in contexts or CONTEXTS], compared, "prompts")
+        drafts = measured_rows(DRAFTS, guessed, "drafts")
     return LanguageBench(
-        threads=threads, comparisons=measured["rows"], failures=measured["failures"]
+        threads=threads,
+        comparisons=measured["rows"],
+        speculations=drafts["rows"],
+        failures=measured["failures"] | drafts["failures"],
     )

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from .variant.generation import compare_generation
     from .variant.quantize import quantize_model
     from .variant.recipe import gradually
+    from .variant.speculation import speculate
     from .views import figure
     from .views.report import report
     from .widgets import TrainingMonitor, Workbench, show
@@ -133,6 +134,7 @@ __all__ = [
     "search",
     "sensitivity",
     "show",
+    "speculate",
     "staircase",
     "status",
     "train",
@@ -164,6 +166,7 @@ _LAZY = {
     "TrainingMonitor": "widgets",
     "Workbench": "widgets",
     "show": "widgets",
+    "speculate": "variant.speculation",
     "staircase": "pruning.targets",
     "status": "accelerate",
     "train": "parallel.train",

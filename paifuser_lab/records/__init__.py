@@ -27,6 +27,7 @@ allocation       a format for each layer under a budget; latencies of single lay
 sensitivity      the error of each layer in each format; a score for each channel
 channels         which channels are pruned together, and what fewer of them cost
 generation       text that a model and its variants generate, in one runtime or several
+speculation      a draft's tokens that a model accepts, and the speed-up
 model_graph      operators and tensors of one call, with blocks folded
 fusion_map       which layers run fused, and why others do not
 attention_cost   error and latency of sparse attention
@@ -165,6 +166,8 @@ from .sensitivity import LayerImportance as LayerImportance
 from .sensitivity import LayerSensitivity as LayerSensitivity
 from .sensitivity import Method as Method
 from .sensitivity import Sensitivity as Sensitivity
+from .speculation import Speculation as Speculation
+from .speculation import SpeculationRow as SpeculationRow
 from .stream import Latency as Latency
 from .stream import SetAside as SetAside
 from .stream import StreamEvent as StreamEvent

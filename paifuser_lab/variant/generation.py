@@ -7,11 +7,12 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from torch import Tensor
 from ..arguments import check_count, check_seconds
 from ..converter.decoders import DECODERS
 from ..converter.gguf import write_gguf
+from ..engines.exported import Exported
 from ..errors import (
     MeasureError,
     PaifuserError,
@@ -45,6 +47,7 @@ from .variant import Variant
 ROUNDS, SECONDS = 10, 30.0
 WINDOWS = 32  # of the text at most
 TORCH = "torch"
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -58,8 +61,8 @@ class Contender:
     prefill: Samples = field(default_factory=Samples)
     decode: Samples = field(default_factory=Samples)
 
-    def take_turn(self, prompt: Sequence[int], following: Sequence[int]) -> None:
-        """Read the prompt and append the tokens, both timed."""
+    def take_turn(self, prompt: Sequence[int], following: Sequence[int]) -> tuple[float, float]:
+        """Read the prompt and append the tokens: the ms of the prompt, and of a token."""
         self.decoder.reset()
         began = time.perf_counter()
         self.decoder.feed(prompt)
@@ -67,8 +70,7 @@ class Contender:
         for token in following:
             self.decoder.feed([token])
         ended = time.perf_counter()
-        self.prefill.rounds_ms.append(1e3 * (read - began))
-        self.decode.rounds_ms.append(1e3 * (ended - read) / len(following))
+        return 1e3 * (read - began), 1e3 * (ended - read) / len(following)
 
 
 def compare_generation(
@@ -105,7 +107,11 @@ def compare_generation(
         following = greedy(contenders[0].decoder, made.prompt, new_tokens)
         watch = MachineWatch()
         with keep_when_stopped(lambda: bool(contenders[0].decode.rounds_ms)) as ending:
-            for _ in _rounds(watch, contenders, made.prompt, following, rounds, seconds):
+            turns = [partial(one.take_turn, made.prompt, following) for one in contenders]
+            for measured in texts_in_turn(watch, turns, rounds, seconds):
+                for one, (prompt_ms, token_ms) in zip(contenders, measured, strict=True):
+                    one.prefill.rounds_ms.append(prompt_ms)
+                    one.decode.rounds_ms.append(token_ms)
                 stop_if_asked(should_stop)
         rows = _rows(made, contenders, following, [] if ending.is_stopped else windows)
     first = contenders[0]
@@ -129,6 +135,18 @@ def compare_generation(
     )
 
 
+def torch_decoder(name: str, model: Any, context: int) -> TorchDecoder:
+    """A model in torch; raises for a backend that runs an exported file, since that has no cache to
+    go on from.
+    """
+    if isinstance(model, Exported):
+        raise MeasureError(
+            f"{name} runs in {model.title} as a file without a cache, which generates no text; "
+            "leave the backend out of its recipe."
+        )
+    return TorchDecoder(model, context)
+
+
 def _contenders(
     work: Workload,
     subjects: Sequence[tuple[str, Any]],
@@ -142,7 +160,7 @@ def _contenders(
         for engine in dict.fromkeys([*([TORCH] if place == 0 else []), *engines]):
             try:
                 if engine == TORCH:
-                    decoder: Decoder = TorchDecoder(model, context)
+                    decoder: Decoder = torch_decoder(name, model, context)
                     made.append(Contender(name, engine, decoder, weights_bytes(model)))
                     continue
                 file = folder / f"{place}-{engine}" / "model.gguf"
@@ -159,32 +177,27 @@ def _contenders(
     return made, failed
 
 
-def _rounds(
-    watch: MachineWatch,
-    contenders: Sequence[Contender],
-    prompt: Sequence[int],
-    following: Sequence[int],
-    rounds: int,
-    seconds: float,
-) -> Iterator[None]:
-    """Rounds in which each takes its turn in shuffled order; the first warms up and is dropped."""
-    order, shuffle = list(contenders), random.Random(0).shuffle
+def texts_in_turn(
+    watch: MachineWatch, turns: Sequence[Callable[[], Result]], rounds: int, seconds: float
+) -> Iterator[list[Result]]:
+    """What each turn measured, after each round of them in shuffled order; the first round warms up
+    and is dropped.
+    """
+    order, shuffle = list(range(len(turns))), random.Random(0).shuffle
     until = time.perf_counter() + seconds
     with progress("generating", rounds) as shown:
         for done in range(rounds + 1):
             if done > 2 and time.perf_counter() > until:
                 return
             shuffle(order)
+            measured = dict[int, Result]()
             with watch.turn():
-                for one in order:
+                for place in order:
                     wait_until_quiet()  # engines' threads spin after a call
-                    one.take_turn(prompt, following)
-            if not done:
-                for one in order:
-                    one.prefill, one.decode = Samples(), Samples()
-                continue
-            shown.advance()
-            yield
+                    measured[place] = turns[place]()
+            if done:
+                shown.advance()
+                yield [measured[place] for place in range(len(turns))]
 
 
 def _rows(

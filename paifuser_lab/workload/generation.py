@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -172,8 +172,17 @@ class TorchDecoder:
         self.pairs = empty_pairs(model, context)
         self.reset()
 
+    @property
+    def known(self) -> int:
+        """The number of tokens that were read."""
+        return int(self.cache.get_seq_length())
+
+    def keep(self, known: int) -> None:
+        """Forget all tokens but the first."""
+        self.cache = cache_over(self.pairs, known)
+
     def reset(self) -> None:
-        self.cache = cache_over(self.pairs, 0)
+        self.keep(0)
 
     def feed(self, tokens: Sequence[int], *, every: bool = False) -> Tensor:
         ids = torch.tensor([list(tokens)], device=self.pairs[0][0].device)
@@ -196,6 +205,39 @@ def greedy(decoder: Decoder, prompt: Sequence[int], count: int) -> list[int]:
         tokens.append(int(logits.argmax()))
         logits = decoder.feed(tokens[-1:])
     return tokens
+
+
+class Speculated(NamedTuple):
+    """Tokens that a model wrote, and how many of a draft's it was asked about and kept."""
+
+    tokens: list[int]
+    calls: int  # of the model
+    drafted: int = 0
+    accepted: int = 0
+
+
+def speculative(
+    model: TorchDecoder, draft: TorchDecoder, text: Sequence[int], count: int, length: int
+) -> Speculated:
+    """The `count` tokens that greedy decoding appends to a text that the model has read: the draft
+    guesses up to `length` of them, one call of the model reads these and tells its own next token
+    after each, and what it would have written itself is kept. A draft of 0 is greedy decoding.
+    """
+    tokens, whole = list(text), len(text) + count
+    calls = drafted = accepted = 0
+    model.keep(len(text) - 1)  # each call begins with the last token of the text
+    while len(tokens) < whole:
+        guessed = list(tokens)
+        for _ in range(min(length, whole - len(tokens) - 1)):
+            guessed.append(int(draft.feed(guessed[draft.known :]).argmax()))
+        own = model.feed(guessed[len(tokens) - 1 :], every=True).argmax(-1).tolist()
+        ahead = guessed[len(tokens) :]
+        agreed = next((at for at, guess in enumerate(ahead) if guess != own[at]), len(ahead))
+        calls, drafted, accepted = calls + 1, drafted + len(ahead), accepted + agreed
+        tokens += own[: agreed + 1]
+        model.keep(len(tokens) - 1)
+        draft.keep(min(draft.known, len(tokens) - 1))
+    return Speculated(tokens[len(text) :], calls, drafted, accepted)
 
 
 def surprise(decoder: Decoder, windows: Sequence[Sequence[int]]) -> tuple[float, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.language import FORMATS, bench
+from benchmarks.language import DRAFTS, FORMATS, bench
 from benchmarks.measured import Records
 from benchmarks.pages import block
 from paifuser_lab.records import Record
@@ -22,4 +22,7 @@ def test_each_format_is_generated_with_and_a_prompt_past_the_context_is_named(tm
     assert Record.load(measured.save(tmp_path / "language.json")) == measured
     page = block("language", Records(tmp_path))
     assert all(f"| 8 | {name} | torch |" in page for name in names) and "4,096" in page
+    assert [one.draft.split(" · ")[-1] for one in measured.speculations] == list(DRAFTS)
+    assert all(f"| 8 | drafts of 4 by {name} | torch |" in page for name in DRAFTS)
+    assert page.count("accepted · ") == 3 * len(DRAFTS) and measured.speculations[0].rounds >= 2
     assert block("language", Records(tmp_path / "none")).startswith("Not measured yet")

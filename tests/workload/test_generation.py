@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import paifuser_lab as lab
 from paifuser_lab.errors import (
@@ -14,7 +16,7 @@ from paifuser_lab.errors import (
     UnknownModelError,
     WorkloadError,
 )
-from paifuser_lab.workload.generation import TorchDecoder, greedy, surprise
+from paifuser_lab.workload.generation import TorchDecoder, greedy, speculative, surprise
 from paifuser_lab.zoo.language import save_example_text, save_tiny_llama
 
 pytest.importorskip("transformers")
@@ -124,6 +126,127 @@ def test_an_engine_computes_what_the_variant_does_from_its_file(work, rounded, t
     assert not any(row.failure for row in done.rows), done
     for row in live.rows:
         assert rows[row.name].loss == pytest.approx(row.loss, abs=2e-3)
+
+
+class Contrary(TorchDecoder):
+    """A draft that guesses the least likely token."""
+
+    def feed(self, tokens, *, every=False):
+        return -super().feed(tokens, every=every)
+
+
+def random_llama(seed, layers, heads, context=64):
+    """In fp64, so that no two logits are as near as rounding."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=23,
+        hidden_size=8 * heads,
+        intermediate_size=24,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        max_position_embeddings=context,
+        initializer_range=0.3,
+    )
+    return LlamaForCausalLM(config).double().eval()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 999),
+    layers=st.integers(1, 2),
+    draft=st.sampled_from(["itself", "another", "contrary"]),
+    length=st.integers(0, 6),
+    prompt=st.lists(st.integers(0, 22), min_size=1, max_size=9),
+    count=st.integers(1, 14),
+)
+def test_what_a_draft_guesses_never_changes_the_text(seed, layers, draft, length, prompt, count):
+    torch.manual_seed(0)
+    model = random_llama(seed, layers, heads=2)
+    other = random_llama(seed + 1, layers=1, heads=1) if draft == "another" else model
+    kind = Contrary if draft == "contrary" else TorchDecoder
+    context = len(prompt) + count
+    target, guesser = TorchDecoder(model, context), kind(other, context)
+    expected = greedy(target, prompt, count)
+    target.reset()
+    target.feed(prompt)
+    done = speculative(target, guesser, prompt, count, length)
+    assert done.tokens == expected
+    if draft == "itself":
+        assert done.accepted == done.drafted and done.calls == -(-count // (length + 1))
+    if draft == "contrary" or not length:
+        assert done.accepted == 0 and done.calls == count
+    assert done.calls + done.accepted == count, "each call adds a token of its own"
+    assert done.drafted <= done.calls * length and target.known == context - 1
+
+
+def test_drafts_are_timed_in_turn_with_greedy_decoding(work, rounded, tmp_path):
+    done = lab.speculate(
+        work, rounded, [1, 3, 3], prompt_tokens=8, new_tokens=6, rounds=2, seconds=5
+    )
+    assert [row.draft_tokens for row in done.rows] == [0, 1, 3] and done.rounds == 2
+    plain, _, most = done.rows
+    assert plain.calls == 6 and plain.acceptance is None and plain.speedup is None
+    assert most.acceptance == most.accepted / most.drafted and most.calls == 6 - most.accepted
+    assert most.token_ms > 0 and most.interval[0] <= most.speedup <= most.interval[1]
+    assert "int4-weights" in done.title and "greedy decoding" in str(done)
+    assert done[3] == most and done.table()[2]["tokens a call"] == f"{6 / most.calls:.2f}"
+    assert done.quality.is_hopeless in (True, False)
+    assert type(done).load(done.save(tmp_path / "done.json")) == done
+
+
+def test_a_pruned_draft_and_a_variant_as_model_write_the_same_text(work, rounded):
+    cut = lab.apply(work, lab.Recipe([{"prune": {"ratio": 0.5}}]))
+    done = lab.speculate(rounded, cut, [4], prompt_tokens=8, new_tokens=8, rounds=1)
+    assert done.workload.endswith(INT4) and 0 <= done[4].acceptance <= 1
+    same = lab.speculate(work, work, [4], prompt_tokens=8, new_tokens=9, rounds=1)
+    assert same[4].acceptance == 1 and same[4].calls == 2
+
+
+def test_a_draft_is_stopped_with_what_was_measured(work, rounded):
+    asked = iter([False, True])
+    done = lab.speculate(
+        work, rounded, [2], prompt_tokens=4, new_tokens=2, should_stop=lambda: next(asked)
+    )
+    assert done.is_interrupted and done.rounds == 2
+
+
+def test_drafts_that_do_not_fit_are_refused_in_a_sentence(work, folder, tmp_path):
+    def other(**changes):
+        return lab.load(f"hf:{save_tiny_llama(tmp_path / 'other', **changes)}")
+
+    with pytest.raises(MeasureError, match="a length of draft=0"):
+        lab.speculate(work, work, [2, 0])
+    small = lab.Workload(random_llama(0, layers=1, heads=1), torch.tensor([[1, 2]]), name="small")
+    with pytest.raises(WorkloadError, match=r"the 23 tokens of small are not the 320 of"):
+        lab.speculate(work, small, prompt_tokens=4, new_tokens=2)
+    with pytest.raises(WorkloadError, match="no causal language model"):
+        lab.speculate(work, lab.Workload(torch.nn.Linear(4, 2), torch.zeros(1, 4)), prompt_tokens=4)
+    with pytest.raises(WorkloadError, match=r"a context of 16 tokens"):
+        lab.speculate(work, other(max_position_embeddings=16), prompt_tokens=12, new_tokens=8)
+    tokenizer = (folder / "tokenizer.json").read_text()
+    changed = other()
+    (tmp_path / "other" / "tokenizer.json").write_text(
+        tokenizer.replace('"!": 1,', '"!": 2,').replace('"\\"": 2,', '"\\"": 1,')
+    )
+    with pytest.raises(WorkloadError, match=r"the 320 tokens of .* are not the 320"):
+        lab.speculate(work, changed, prompt_tokens=4, new_tokens=2)
+    engine = lab.apply(work, lab.Recipe([{"backend": "onnxruntime"}]))
+    with pytest.raises(MeasureError, match=r"ONNX Runtime as a file without a cache"):
+        lab.speculate(work, engine, prompt_tokens=4, new_tokens=2)
+    compared = lab.compare_generation(work, engine, prompt_tokens=4, new_tokens=2, rounds=1)
+    assert "without a cache" in compared.rows[1].failure
+
+
+def test_a_text_that_parts_from_greedy_decoding_is_an_error(work, rounded, monkeypatch):
+    def parted(*given):
+        text = speculative(*given)
+        return text._replace(tokens=[*text.tokens[:2], 7, *text.tokens[3:]])
+
+    monkeypatch.setattr("paifuser_lab.variant.speculation.speculative", parted)
+    with pytest.raises(MeasureError, match=r"as token 3 with a draft of \d tokens"):
+        lab.speculate(work, rounded, prompt_tokens=4, new_tokens=4, rounds=1)
 
 
 def test_a_gguf_file_loads_as_the_model_that_it_was_written_of(work, tmp_path):
