@@ -163,10 +163,9 @@ def _ranks(run: TrainingRun) -> Picture:
         Boxes(computed, ends, tops, feet, tone="memory"),
         Labels(ends, range(len(ranks)), words, tone="ink"),
     )
-    names = Axis.band([f"rank {rank.rank}" for rank in ranks])
-    panel = Panel(
-        Axis.linear(0, 1.45 * max(*ends, 1e-9), label), names, marks, 50 + 22 * len(ranks)
-    )
+    names = [f"rank {rank.rank}" for rank in ranks]
+    across = Axis.beside([max(end, 1e-9) for end in ends], words, names, label)
+    panel = Panel(across, Axis.band(names), marks, 50 + 22 * len(ranks))
     return Picture(title="ranks", label="ms a step of each rank", rows=((panel,),),
                    legend=(("compute", "computes"), ("memory", "waits")))  # fmt: skip
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,13 +26,8 @@ from ...progress import Progress, progress
 from .snapshot import CODES, OOM, OTHER, Block, Segment, Snapshot, Trace
 from .stacks import Frame, Stacks
 
-try:
-    import resource
-except ImportError:  # Windows: a damaged pickle may ask for memory
-    resource = None  # type: ignore[assignment]
-
 CHUNK_BYTES = 4 << 20
-LEAST_BYTES, MOST_GROWTH = 1 << 29, 64  # of memory, and how many times the file
+LEAST_BYTES, MOST_GROWTH = 1 << 29, 16  # of memory, and how many times the file
 DAMAGED = (
     pickle.UnpicklingError,
     LookupError,
@@ -97,9 +93,11 @@ def _memory_within(growth: int) -> Iterator[None]:
     """MemoryError past this growth of the process: one number of a damaged pickle, the index of an
     object, makes it allocate a table of gigabytes.
     """
-    if resource is None:
+    if sys.platform != "linux":  # no such limit
         yield
         return
+    import resource
+
     with _LIMIT:  # it is the process's
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         limits = [psutil.Process().memory_info().data + growth, soft, hard]
