@@ -207,7 +207,7 @@ def test_a_damaged_file_is_read_or_refused_in_a_sentence(kind, tmp_path_factory,
     ("kind", "content", "message"),
     [
         ("recipe.yaml", b'version: 1\nsteps:\n  - prune: {"a\\nb": 1}\n', "no option 'a b'"),
-        ("trace.json", b'{"traceEvents": [{"ph": "\xc0"}]}', "is not JSON"),
+        ("trace.json", b'{"traceEvents": [{"nam\xc1\x8f": 1}]}', "is not JSON"),
         # the index of an object, for which a table of 12 GB would be made
         ("snapshot.pickle", b"\x80\x02K\x01r\x61\x61\x61\x2e.", "is damaged"),
     ],

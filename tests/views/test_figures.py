@@ -19,6 +19,7 @@ from paifuser_lab.records import (
     SwitchStatus,
 )
 from paifuser_lab.views import DRAWERS, acceleration, comparison, hardware, memory_fit, results
+from paifuser_lab.views.picture import NARROWEST_PAGE, WIDEST_NAME, Axis, text_width
 from paifuser_lab.views.style import DARK, LIGHT
 from tests.support.colours import contrast
 from tests.support.drawn import ACCELERATION, COMPARISON, HARDWARE, NAMES, RECORDS
@@ -114,6 +115,10 @@ def test_every_label_of_a_comparison_has_room_also_behind_the_longest_bar(name):
     assert any("(unusable)" in text.get_text() for text in texts)
     boxes = [text.get_window_extent(drawing.canvas.get_renderer()) for text in texts]
     assert all(box.x0 >= 0 and box.x1 <= drawing.bbox.width for box in boxes)
+    text = "112 ms · ≈ 1.00 × (unusable)"
+    axis = Axis.beside([112.3], [text], [name], "ms")
+    wide = NARROWEST_PAGE - text_width(name[:WIDEST_NAME])
+    assert wide * 112.3 / axis.high + text_width(text) <= wide
 
 
 def test_every_switch_has_its_state_its_speedup_and_its_reason():
