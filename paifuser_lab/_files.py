@@ -82,11 +82,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
     It is in a folder of its own: safetensors writes another file beside it, which a kill leaves.
     """
     path = checked_path(path)
-    prefix = f".{path.name[:MAX_PREFIX]}."
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _clear(path.parent, prefix, "[0-9a-f]" * 8)
-        stage, lock = _locked(lambda: _made(path.with_name(prefix + secrets.token_hex(4))))
+        clear_leftovers(path)
+        stage, lock = _locked(lambda: _made(path.with_name(_prefix(path) + secrets.token_hex(4))))
         temporary = stage / path.name
         try:
             temporary.touch()
@@ -102,6 +101,15 @@ def replacing(path: str | Path) -> Iterator[Path]:
             _unlock(lock)
     except OSError as error:
         raise cannot_write(f"{path.name} into {path.parent}", error) from error
+
+
+def clear_leftovers(path: Path) -> None:
+    """Remove what killed saves of this file left."""
+    _clear(path.parent, _prefix(path), "[0-9a-f]" * 8)
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name[:MAX_PREFIX]}."
 
 
 @contextmanager

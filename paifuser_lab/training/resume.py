@@ -16,7 +16,14 @@ from typing import Any
 
 from torch import Tensor
 
-from .._files import cache_folder, check_size, checked_path, forget_oldest, replacing
+from .._files import (
+    cache_folder,
+    check_size,
+    checked_path,
+    clear_leftovers,
+    forget_oldest,
+    replacing,
+)
 from ..errors import FileError, first_line
 from ..model.weights import weights_hash, write_tensors
 
@@ -83,6 +90,7 @@ class CheckpointFile:
     def load(self) -> Checkpoint | None:
         """The last checkpoint; None if there is none or it is damaged."""
         try:
+            clear_leftovers(self.path)  # a training that is complete saves no more
             return self._read() if self.path.is_file() else None
         except OSError:  # there is no such folder, as `save` will note
             return None
