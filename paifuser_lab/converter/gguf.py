@@ -113,6 +113,9 @@ def _weights(model: nn.Module) -> Iterator[tuple[str, Tensor | Quantized]]:
     for name, module in model.named_modules():
         numbers = getattr(module, "numbers", None)
         if isinstance(numbers, Quantized):
+            if module.values.data_ptr() in seen:
+                continue
+            seen.add(module.values.data_ptr())
             is_whole = numbers.channel == 0 and numbers.values.shape[1] % BLOCK == 0
             yield f"{name}.weight", numbers if is_whole else numbers.dequantized()
             continue

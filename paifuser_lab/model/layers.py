@@ -5,6 +5,7 @@ which layers own a weight.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 
 from torch import nn
 
@@ -65,3 +66,12 @@ def owners_of_weights(model: nn.Module) -> dict[int, list[str]]:
         for weight in layer.parameters(recurse=False):
             owners[id(weight)].append(name)
     return owners
+
+
+def tied_layers(model: nn.Module, among: Collection[str] | None = None) -> list[list[str]]:
+    """The layers that share a weight with others, by weight; all, or those among the named ones."""
+    groups = (
+        [layer for layer in dict.fromkeys(owners) if among is None or layer in among]
+        for owners in owners_of_weights(model).values()
+    )
+    return [layers for layers in groups if len(layers) > 1]

@@ -52,9 +52,13 @@ def parameter_count(model: nn.Module, *, own: bool = False, counted: set[int] | 
     counted = set() if counted is None else counted
     total = 0
     for module in [model] if own else model.modules():
-        new = [weight for weight in module.parameters(recurse=False) if id(weight) not in counted]
-        counted |= {id(weight) for weight in new}
-        total += sum(weight.numel() for weight in new) + getattr(module, "quantized_count", 0)
+        weights: list[tuple[Any, int]] = [
+            (weight, weight.numel()) for weight in module.parameters(recurse=False)
+        ]
+        if (count := getattr(module, "quantized_count", None)) is not None:
+            weights.append((module.values, count))
+        total += sum(count for weight, count in weights if id(weight) not in counted)
+        counted |= {id(weight) for weight, _ in weights}
     return total
 
 

@@ -14,9 +14,9 @@ from torch import nn
 
 from ..errors import StepError
 from ..model.fold import fold, plan_fold
-from ..model.formats import Range, is_reduced, may_saturate
+from ..model.formats import WEIGHTS_ONLY, Range, is_reduced, may_saturate
 from ..model.graph import Graph, observe
-from ..model.layers import channel_of, owners_of_weights
+from ..model.layers import channel_of, tied_layers
 from ..model.replace import replace_layer
 from ..model.watch import describe
 from ..model.weights import weights_hash
@@ -28,7 +28,7 @@ from .compensation import Context, Technique, compensate
 from .conversion import count_conversions
 from .factory import obstacle, quantized_layer
 from .layers.int8 import Int8Layer
-from .layers.layer import QuantizedLayer
+from .layers.layer import QuantizedLayer, tie
 from .residuals import round_outputs, rounded_outputs
 
 # where sums and concatenations of int8 layers are computed on integers: nowhere, in exported files
@@ -61,27 +61,15 @@ def trace_graph(work: Workload, model: nn.Module) -> Graph:
 
 
 def obstacles_of(
-    model: nn.Module, graph: Graph | None, chosen: Mapping[str, str]
+    model: nn.Module, graph: Graph | None, chosen: Mapping[str, str], *, stay_tied: bool = True
 ) -> dict[str, str]:
     """The chosen layers that cannot have their format, and why; without a graph, layers that never
-    run are not detected.
+    run are not detected. Layers that share a weight can share its integers, unless each is to have
+    its own.
     """
     reasons: dict[str, str] = {}
-    owners = owners_of_weights(model)
     for layer, name in chosen.items():
-        module = model.get_submodule(layer)
-        reason = obstacle(module, name)
-        others = [
-            owner
-            for weight in module.parameters(recurse=False)
-            for owner in owners[id(weight)]
-            if owner != layer
-        ]
-        if reason is None and others:
-            reason = (
-                f"it shares its weight with '{others[0]}'; leave both as they are, or give each a "
-                "weight of its own"
-            )
+        reason = obstacle(model.get_submodule(layer), name)
         if reason is None and graph is not None and not graph.entries[layer]:
             reason = (
                 "it is never called: its weight is read by the layer around it, or it does not run "
@@ -89,6 +77,15 @@ def obstacles_of(
             )
         if reason is not None:
             reasons[layer] = reason
+    able = {layer: name for layer, name in chosen.items() if layer not in reasons}
+    for owners in tied_layers(model):
+        formats = {able.get(layer) for layer in owners}
+        if stay_tied and len(formats) == 1 and WEIGHTS_ONLY.fullmatch(formats.pop() or ""):
+            continue
+        for layer in able.keys() & owners:
+            other = next(owner for owner in owners if owner != layer)
+            remedy = "give both int8-weights or int4-weights" if stay_tied else "leave both out"
+            reasons[layer] = f"it shares its weight with '{other}'; {remedy}"
     return reasons
 
 
@@ -114,7 +111,10 @@ def quantize_layers(
     data = calibration_batches(work, calibration.batches)
     calls = runs(model, data or [work.inputs])
     output_ranges = partial(_output_ranges, model, calls, calibration)
-    compensated = {layer: name for layer, name in chosen.items() if name != "fp8"}
+    shared = tied_layers(model, chosen)
+    # a technique would change a shared weight for one of its layers alone
+    apart = [*fp8, *(layer for owners in shared for layer in owners)]
+    compensated = {layer: name for layer, name in chosen.items() if layer not in set(apart)}
     context = Context(
         model,
         trace_graph(work, model),
@@ -134,9 +134,10 @@ def quantize_layers(
     rounded, sum_count = context.residual_roundings()
     for layer, quantized in (
         context.joined()
-        | {layer: quantized_layer(model.get_submodule(layer), "fp8") for layer in fp8}
+        | {layer: quantized_layer(model.get_submodule(layer), chosen[layer]) for layer in apart}
     ).items():
         replace_layer(model, layer, quantized)
+    tie(model, shared)
     round_outputs(model, rounded, only_exported=sums == "exported")
     if int8 and (sum_count or sums == "int8"):
         where = "on integers" if sums == "int8" else "on integers in exported files"
@@ -153,8 +154,10 @@ def quantize_weights(model: nn.Module, chosen: Mapping[str, str]) -> list[str]:
     """Replace layers by those of formats that need no data, without running the model; return notes
     on the changes.
     """
+    shared = tied_layers(model, chosen)
     for layer, name in chosen.items():
         replace_layer(model, layer, quantized_layer(model.get_submodule(layer), name))
+    tie(model, shared)
     return (
         [f"{counted(len(chosen), 'layer')} in lower precision, rounded without data"]
         if chosen
@@ -290,14 +293,20 @@ def no_layer_message(model: nn.Module, kind: str) -> str:
 
 
 def supported_formats(
-    work: Workload, model: nn.Module, wanted: Mapping[str, str], by_name: Collection[str]
+    work: Workload,
+    model: nn.Module,
+    wanted: Mapping[str, str],
+    by_name: Collection[str],
+    *,
+    stay_tied: bool = True,
 ) -> tuple[dict[str, str], list[str]]:
     """The requested formats without the layers that do not support theirs, and a note on each of
     those that has weights.
 
     Raises where such a layer was requested by its own name, or where no layer supports its format.
     """
-    return _supported(model, obstacles_of(model, trace_graph(work, model), wanted), wanted, by_name)
+    reasons = obstacles_of(model, trace_graph(work, model), wanted, stay_tied=stay_tied)
+    return _supported(model, reasons, wanted, by_name)
 
 
 def supported_without_data(

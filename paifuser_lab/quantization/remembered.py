@@ -4,6 +4,7 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ..model.replace import replace_layer
 from ..records import counted
 from .factory import obstacle, quantized_layer
 from .layers.int8 import Exported, Int8Layer, Requantization
-from .layers.layer import QuantizedLayer
+from .layers.layer import QuantizedLayer, tie
 from .residuals import round_outputs, rounded_outputs
 
 ROUNDED_AGAIN = (
@@ -30,7 +31,9 @@ def norms_of(model: nn.Module) -> set[str]:
 
 
 def remembered_of(model: nn.Module, placed: set[str], norms: set[str]) -> dict[str, Any]:
-    """Which of the batch-norms were folded, and the format and ranges of each quantized layer."""
+    """Which of the batch-norms were folded, the format and ranges of each quantized layer, and
+    which of these share their integers.
+    """
     layers = {layer: _remembered_layer(model.get_submodule(layer)) for layer in sorted(placed)}
     live, exported = (
         {module: _pair(span) for module, span in rounded.items()}
@@ -39,6 +42,7 @@ def remembered_of(model: nn.Module, placed: set[str], norms: set[str]) -> dict[s
     return {
         "folded": sorted(norms - norms_of(model)),
         "layers": layers,
+        "shared": _sharing(model, layers),
         "answers": live,
         "exported_answers": exported,
     }
@@ -66,7 +70,8 @@ def restore_layers(model: nn.Module, remembered: dict[str, Any]) -> None:
                 f"{reason if layer in modules else 'there is none'}"
             )
         replace_layer(model, layer, _restored_layer(modules[layer], fields))
-    # folders of earlier versions have no exported ones
+    # folders of earlier versions have neither shared layers nor exported answers
+    tie(model, remembered.get("shared", []))
     for only_exported, answers in (
         (False, remembered["answers"]),
         (True, remembered.get("exported_answers", {})),
@@ -100,6 +105,13 @@ def _reduce_layers(model: nn.Module) -> int:
         numbers = quantize(weight, integer_bits("int8"), channel=layer.channel)
         layer.values, layer.scales = numbers.values, numbers.scales
     return len(layers)
+
+
+def _sharing(model: nn.Module, layers: Iterable[str]) -> list[list[str]]:
+    holders: dict[int, list[str]] = {}
+    for layer in layers:
+        holders.setdefault(id(model.get_submodule(layer).values), []).append(layer)
+    return [group for group in holders.values() if len(group) > 1]
 
 
 def _remembered_layer(layer: nn.Module) -> dict[str, Any]:

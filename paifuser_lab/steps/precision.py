@@ -48,7 +48,8 @@ class Precision(Step):
     7 bits, so that nothing saturates; `reduced_range` makes an export for the other kind.
     `int8-weights` and `int4-weights` round weights alone. On a CPU a linear layer multiplies few
     rows by the stored integers, which is fast and in bf16; every other call dequantizes the
-    weights anew. In fp8 linear layers multiply floating-point numbers of eight bits. Under
+    weights anew. Layers that share a weight, as embedding and head of a language model, then share
+    its integers. In fp8 linear layers multiply floating-point numbers of eight bits. Under
     `amp-bf16` and `amp-fp16` weights stay, and each operator has the format that suits it, as under
     torch.autocast. An ONNX file that runs as it is takes int8 alone, by ONNX Runtime's own tool.
     """
@@ -205,7 +206,7 @@ class Precision(Step):
             cast_at_boundary(
                 parts_apart[layer], inside=inside, outside=surrounding, original=original
             )
-        if surrounding == self.default or chosen:
+        if surrounding == self.default or regions:
             is_whole = surrounding == self.default
             note = f"the whole model in {surrounding}" if is_whole else f"the model in {original}"
             apart = f", {len(chosen)} layers chosen apart in {len(regions)} regions"

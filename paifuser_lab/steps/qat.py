@@ -106,7 +106,7 @@ class Qat(TrainingStep):
             )
         batches, norms = self.batches(draft), norms_of(draft.module)
         layers, notes = supported_formats(
-            draft.work, draft.module, self._chosen(draft.module), self.layers
+            draft.work, draft.module, self._chosen(draft.module), self.layers, stay_tied=False
         )
         calibration = Calibration(self.calibration, self.calibration_batches)
         trained = prepare(

@@ -20,7 +20,7 @@ from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.measure import timing
 from paifuser_lab.model.formats import FLOATS
-from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.model.weights import weights_bytes, weights_hash
 from paifuser_lab.planner import achieved, plan_precision, plan_shares, recipe_of
 from paifuser_lab.planner.precision import latency, measured_points
 from paifuser_lab.planner.precision.costs import PlanningProblem, _savings
@@ -169,11 +169,21 @@ def programs(draw):
         st.integers(-4, 4),
     )
     savings = [pair for pair in draw(st.lists(saving, max_size=6)) if pair.first != pair.second]
-    return Program(options, savings, draw(cost))
+    pairs = [
+        (first, second)
+        for first, second in itertools.combinations(range(count), 2)
+        if options[first].keys() == options[second].keys()
+    ]
+    equal = draw(st.lists(st.sampled_from(pairs), max_size=2)) if pairs else ()
+    return Program(options, savings, draw(cost), equal)
 
 
 def every_choice(program):
-    return [program.total(formats) for formats in itertools.product(*program.options)]
+    return [
+        program.total(formats)
+        for formats in itertools.product(*program.options)
+        if all(formats[first] == formats[second] for first, second in program.equal)
+    ]
 
 
 @settings(max_examples=60, deadline=None)
@@ -189,7 +199,8 @@ def test_the_program_finds_the_same_as_an_exhaustive_search(program, minimise, l
         for options in program.options
     ]
     savings = [saving._replace(ms=scale * saving.ms) for saving in program.savings]
-    scaled = Program(options, savings, Cost(*(scale * value for value in program.base)))
+    base = Cost(*(scale * value for value in program.base))
+    scaled = Program(options, savings, base, program.equal)
     limits = {name: scale * limit for name, limit in limits.items()}
     allowed = [cost for cost in every_choice(scaled) if is_within(cost, limits)]
     solution = solve(scaled, minimise, limits)
@@ -236,7 +247,9 @@ def test_a_pair_that_costs_time_is_not_taken_without_its_cost():
 
 def test_an_int8_layer_after_another_saves_its_conversion():
     module, inputs = nn.Linear(4, 4), torch.randn(2, 4)
-    layers = [PlannedLayer(name, module, None, inputs, 1, name) for name in ("first", "second")]
+    layers = [
+        PlannedLayer(name, module, None, inputs, 1, name, (name,)) for name in ("first", "second")
+    ]
     conversion = ConversionLatency(likeness="second", to_int8_ms=2.0, back_ms=0.5)
     table = LatencyTable(machine="paper", threads=1, torch_version="2", conversions=(conversion,))
     options = [{"fp32": Cost(), "int8": Cost()}] * 2
@@ -397,6 +410,18 @@ def test_a_layer_with_a_shared_weight_keeps_the_format_around_it(pace, own_cache
     )
     assert {point.formats["table"] for point in allocation.everything} == {"fp32"}
     assert "int8" in {point.formats["body"] for point in allocation.everything}
+
+
+def test_layers_that_share_a_weight_share_its_format_and_its_bytes(pace, own_cache):
+    work = Workload(Tied(), ids(), name="tied")
+    names = ("fp32", "bf16", "int4-weights")
+    (allocation,) = plan_shares(work, [1.0], sensitivity=sensitivity_of(work), formats=names)
+    seen = set()
+    for index, point in enumerate(allocation.points):
+        model = lab.apply(work, recipe_of(allocation, index)).module
+        assert point.size_bytes == weights_bytes(model)
+        seen.add((point.formats["table"], point.formats["head"]))
+    assert len(seen) > 1 and all(table == head for table, head in seen)
 
 
 def test_an_embedding_of_few_bits_can_be_among_16_bit_layers(pace, own_cache):

@@ -272,6 +272,20 @@ def test_integers_in_a_file_are_those_of_the_variant(work, rounded, tmp_path):
     assert "Q4_0" in lab.load(str(tmp_path / "tiny.gguf")).notes[0]
 
 
+def test_a_shared_embedding_is_in_a_file_once_with_the_integers_of_the_variant(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    work = lab.load(f"hf:{save_tiny_llama(tmp_path / 'tied', tie_word_embeddings=True)}")
+    rounded = lab.apply(work, lab.Recipe([{"precision": {"default": "int8-weights"}}]))
+    lab.export(rounded, "gguf", tmp_path / "tied.gguf", seconds=0)
+    tensors = {t.name: t for t in gguf.GGUFReader(tmp_path / "tied.gguf").tensors}
+    assert "output.weight" not in tensors
+    stored = tensors["token_embd.weight"]
+    assert stored.tensor_type.name == "Q8_0"
+    read = torch.from_numpy(gguf.dequantize(stored.data, stored.tensor_type))
+    live = rounded.module.lm_head.weight
+    torch.testing.assert_close(read, live, rtol=1e-3, atol=1e-5)  # scales are in fp16
+
+
 def test_wrong_subjects_and_lengths_are_refused_in_a_sentence(work, folder, text, tmp_path):
     with pytest.raises(WorkloadError, match="no causal language model"):
         lab.Workload(torch.nn.Linear(4, 2), torch.zeros(1, 4)).generation()

@@ -114,7 +114,10 @@ class _Choices:
                 name
                 for name in self.formats
                 if why_fixed(self.work, self.graph, planned, name, around) is None
-                and (name == "fp32" or self.sensitivity.predicted(planned.layer, name) is not None)
+                and all(
+                    name == "fp32" or self.sensitivity.predicted(layer, name) is not None
+                    for layer in planned.tied
+                )
             )
             possible[around, planned.layer] = names or (around,)
         return possible
@@ -253,28 +256,43 @@ def _problem(
             for name in choices.possible(planned, around)
         }
         options.append({name: cost for name, cost in costs.items() if cost is not None})
-        if not options[-1]:
-            return None
     layers = tuple(planned.layer for planned in choices.layers)
+    index = {layer: number for number, layer in enumerate(layers)}
+    equal = [
+        (index[planned.tied[0]], index[planned.layer])
+        for planned in choices.layers
+        if planned.layer != planned.tied[0] and planned.tied[0] in index
+    ]
+    for pair in equal:
+        common = options[pair[0]].keys() & options[pair[1]].keys()
+        for layer in pair:
+            options[layer] = {
+                name: options[layer][name] for name in options[layer] if name in common
+            }
+    if not all(options):
+        return None
     errors = tuple(
         {name: choices.error(layer, name) for name in costs_of}
         for layer, costs_of in zip(layers, options, strict=True)
     )
     savings = _savings(choices.layers, options, pairs, table)
-    return PlanningProblem(around, layers, choices.fixed, Program(options, savings, whole), errors)
+    program = Program(options, savings, whole, equal)
+    return PlanningProblem(around, layers, choices.fixed, program, errors)
 
 
 def _cost(
     choices: _Choices, table: LatencyTable, planned: PlannedLayer, name: str, around: str
 ) -> Cost | None:
-    """What a layer in a format takes beyond its cost in the format around it."""
+    """What a layer in a format takes beyond its cost in the format around it; the bytes of a shared
+    weight count once.
+    """
     timed = table.find(planned.likeness, name, around)
     reference = table.find(planned.likeness, around, around)
     loss = 0.0 if name == around else choices.loss(planned.layer, name)
     if timed is None or reference is None or loss is None:
         return None
     ms, size = timed.ms - reference.ms, timed.size_bytes - reference.size_bytes
-    return Cost(loss, planned.calls * ms, size)
+    return Cost(loss, planned.calls * ms, size if planned.layer == planned.tied[0] else 0.0)
 
 
 def _savings(

@@ -18,7 +18,7 @@ from ...model.copying import copied
 from ...model.fold import fold, plan_fold
 from ...model.formats import FLOATS, Range
 from ...model.graph import Graph
-from ...model.layers import channel_of
+from ...model.layers import channel_of, tied_layers
 from ...model.watch import describe, watching
 from ...quantization import handovers, obstacles_of, trace_graph
 from ...workload import Workload, running
@@ -29,8 +29,9 @@ ANY_RANGE = Range(-1.0, 1.0)  # ranges do not change which layers can be paired
 
 @dataclass(frozen=True)
 class PlannedLayer:
-    """A layer, the batch-norm behind it, its input at its first call, and how often it is called;
-    layers of equal `likeness` take equally long.
+    """A layer, the batch-norm behind it, its input at its first call, how often it is called, and
+    the layers that have its weight, itself among them; layers of equal `likeness` take equally
+    long.
     """
 
     layer: str
@@ -39,6 +40,7 @@ class PlannedLayer:
     inputs: Tensor
     calls: int
     likeness: str
+    tied: tuple[str, ...]
 
     def alone(self) -> nn.Sequential:
         """A copy of the layer and its batch-norm, out of the model."""
@@ -69,6 +71,7 @@ def planned_layers(work: Workload, graph: Graph) -> list[PlannedLayer]:
         for name, part in work.model.named_modules()
         if channel_of(part) is not None and graph.entries[name]
     }
+    owners = {layer: tuple(group) for group in tied_layers(work.model) for layer in group}
     samples: dict[str, Tensor] = {}
     planned: dict[str, PlannedLayer] = {}
 
@@ -82,7 +85,13 @@ def planned_layers(work: Workload, graph: Graph) -> list[PlannedLayer]:
             likeness = _likeness(module, norm, values[0])
             inputs = samples.setdefault(likeness, values[0].detach().clone())
             planned[layer] = PlannedLayer(
-                layer, module, norm, inputs, graph.entries[layer], likeness
+                layer,
+                module,
+                norm,
+                inputs,
+                graph.entries[layer],
+                likeness,
+                owners.get(layer, (layer,)),
             )
 
     inputs = work.inputs.clone()
@@ -102,8 +111,7 @@ def why_fixed(
     """Why a layer cannot have a format among others in `around`; None where it can."""
     if name == around:
         return None
-    # a shared weight cannot have another float format either
-    chosen = {planned.layer: "int8-weights" if name in FLOATS else name}
+    chosen = dict.fromkeys(planned.tied, "int8-weights" if name in FLOATS else name)
     return obstacles_of(work.model, graph, chosen).get(planned.layer)
 
 

@@ -45,11 +45,14 @@ class Saving(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """The formats that each layer can have, each with its cost over a base; savings of pairs."""
+    """The formats that each layer can have, each with its cost over a base; savings of pairs, and
+    pairs that have the same format.
+    """
 
     options: Sequence[Mapping[str, Cost]]
     savings: Sequence[Saving] = ()
     base: Cost = Cost()
+    equal: Sequence[tuple[int, int]] = ()
 
     def total(self, formats: Sequence[str]) -> Cost:
         """The total cost of a choice."""
@@ -131,7 +134,12 @@ class _Matrix:
             goal / self._scale(goal),
             integrality=numpy.ones(self.width),
             bounds=Bounds(0, 1),
-            constraints=[*self._one_format_each(), *self._products(), *self._limits(limits)],
+            constraints=[
+                *self._one_format_each(),
+                *self._equal(),
+                *self._products(),
+                *self._limits(limits),
+            ],
             options={"time_limit": SECONDS, "mip_rel_gap": 0.0},
         )
         if result.x is None:
@@ -174,6 +182,20 @@ class _Matrix:
         for index, (layer, _) in enumerate(self.choices):
             rows[layer, index] = 1
         return [LinearConstraint(rows, 1, 1)]
+
+    def _equal(self) -> list[Any]:
+        """A format of one layer of a pair is that of the other."""
+        from scipy.optimize import LinearConstraint
+
+        rows = []
+        for first, second in self.program.equal:
+            for name in {*self.program.options[first], *self.program.options[second]}:
+                row = numpy.zeros(self.width)
+                for layer, sign in ((first, 1), (second, -1)):
+                    if (layer, name) in self.index_of:
+                        row[self.index_of[layer, name]] = sign
+                rows.append(row)
+        return [LinearConstraint(numpy.stack(rows), 0, 0)] if rows else []
 
     def _products(self) -> list[Any]:
         """A product is at most either factor, and at least their sum minus one."""

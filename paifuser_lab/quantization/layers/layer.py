@@ -4,7 +4,7 @@ copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import Any, Self
 
@@ -73,6 +73,14 @@ class QuantizedLayer(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.kind}, {self.format}"
+
+
+def tie(model: nn.Module, shared: Iterable[Sequence[str]]) -> None:
+    """Let the layers of each group hold the integers and scales of its first."""
+    for first, *others in shared:
+        own = model.get_submodule(first)
+        for layer in map(model.get_submodule, others):
+            layer.values, layer.scales = own.values, own.scales
 
 
 def packed_zero_points(count: int) -> Tensor:
