@@ -32,6 +32,7 @@ from paifuser_lab.planner.precision.layers import (
     planned_layers,
 )
 from paifuser_lab.planner.precision.measured_points import agreement
+from paifuser_lab.planner.precision.planning import GRADIENTS, GUIDE
 from paifuser_lab.planner.precision.program import (
     Cost,
     Program,
@@ -607,6 +608,26 @@ def test_without_a_sensitivity_it_is_estimated_first(own_cache):
     assert allocation.baseline_ms > 0 and all(
         point.latency_ms != 0 for point in allocation.everything
     )
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(60.0, [GUIDE]), (1e-6, [GUIDE, GRADIENTS])])
+def test_gradients_guide_where_second_derivatives_would_take_longer_than_the_time(
+    pace, own_cache, monkeypatch, seconds, asked
+):
+    used = []
+
+    def recorded(work, **options):
+        used.extend(options["methods"])
+        return lab.sensitivity(work, **options)
+
+    monkeypatch.setattr("paifuser_lab.planner.precision.planning.estimate_sensitivity", recorded)
+    monkeypatch.setattr("paifuser_lab.planner.precision.costs._whole_model_loss", lambda *of: 0.25)
+    work, names = block(), ("fp32", "int4-weights")
+    allocation = plan_precision(work, size_bytes=4000, formats=names, seconds=seconds)
+    assert used == asked
+    if asked[-1] == GRADIENTS:
+        (point,) = (point for point in allocation.uniform if point.name == "all int4-weights")
+        assert point.loss == pytest.approx(0.25)
 
 
 def test_the_reported_smallest_size_can_be_reached_and_not_a_byte_less(pace, own_cache):

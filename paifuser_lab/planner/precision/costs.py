@@ -9,10 +9,10 @@ in that format, and a layer adds what it takes beyond its own time and bytes in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, product
-from typing import Any
+from typing import Any, Self
 
 import numpy
 import torch
@@ -97,6 +97,7 @@ class _Choices:
     layers: list[PlannedLayer]
     sensitivity: Sensitivity
     formats: tuple[str, ...]
+    scales: Mapping[str, float] = field(default_factory=dict)  # of the losses in a format
 
     @property
     def arounds(self) -> tuple[str, ...]:
@@ -150,7 +151,7 @@ class _Choices:
 
     def error(self, layer: str, name: str) -> float:
         estimate = None if name == "fp32" else self.sensitivity.predicted(layer, name)
-        return (estimate.error or 0.0) if estimate is not None else 0.0
+        return self._scaled(estimate.error or 0.0, name) if estimate is not None else 0.0
 
     def loss(self, layer: str, name: str) -> float | None:
         """The predicted loss of a layer in a format; None where that is not known.
@@ -162,12 +163,34 @@ class _Choices:
         if name == "fp32":
             return 0.0
         estimate = self.sensitivity.predicted(layer, name)
-        return None if estimate is None else max(estimate.value, estimate.error or 0.0, 0.0)
+        if estimate is None:
+            return None
+        return self._scaled(max(estimate.value, estimate.error or 0.0, 0.0), name)
+
+    def _scaled(self, loss: float, name: str) -> float:
+        return loss * self.scales.get(name, 1.0)
+
+    def with_measured_sums(self) -> Self:
+        """The losses of gradients alone, scaled so that their sum is the measured loss of the model
+        with all layers in the format: they are too small by the number of tokens or pixels where
+        the loss is a mean over these, and do not know of rounded inputs.
+        """
+        if self.sensitivity.method != "fisher":
+            return self
+        scales: dict[str, float] = {}
+        for name in set(self.formats) - set(FLOATS):
+            able = [one.layer for one in self.layers if name in self.possible(one, "fp32")]
+            predicted = sum(self.loss(layer, name) or 0.0 for layer in able)
+            if predicted:
+                module = apply(self.work, Recipe([{"precision": {"default": name}}])).module
+                measured = _whole_model_loss(self.work, module, self.sensitivity)
+                scales[name] = max(measured, 0.0) / predicted
+        return replace(self, scales=scales)
 
 
 def survey(
     work: Workload,
-    estimate: Callable[[], Sensitivity],
+    estimate: Callable[[int], Sensitivity],
     formats: tuple[str, ...],
     seconds: float,
     should_stop: Stop,
@@ -175,9 +198,9 @@ def survey(
     """Trace the model, estimate its sensitivity, and time its layers and the whole."""
     graph = graph_of(work)
     layers = planned_layers(work, graph)
-    sensitivity = estimate()
+    sensitivity = estimate(len(layers))
     check_known(work, sensitivity, [planned.layer for planned in layers], formats)
-    choices = _Choices(work, graph, layers, sensitivity, formats)
+    choices = _Choices(work, graph, layers, sensitivity, formats).with_measured_sums()
     whole = model_times(work, choices.arounds, WHOLE_MODEL_SHARE * seconds)
     table, notes = _table(choices, whole, (1 - WHOLE_MODEL_SHARE) * seconds, should_stop)
     if should_stop() and any(

@@ -5,6 +5,7 @@ predicted losses.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self, get_args
@@ -27,6 +28,8 @@ FORMATS = ("fp32", "bf16", "int8", "int4-weights")
 SHARES = (0.75, 0.5, 0.25)  # of what the model takes in fp32
 # of the methods compared on unseen data, the one whose ranking held best
 GUIDE = "quadratic-curvature"
+GRADIENTS = "fisher"
+FEWEST_SAMPLES = 4  # that tell how long the others will take
 SENSITIVITY_SHARE = 0.6  # of the seconds, for the sensitivity where none is given
 TIMING_SHARE = 0.5  # of the rest
 FRONTIER_SHARE = 0.25  # of the seconds
@@ -106,19 +109,41 @@ class _Costs:
         _check_belongs(work, sensitivity)
         share = seconds * SENSITIVITY_SHARE if sensitivity is None else 0.0
 
-        def estimate() -> Sensitivity:
+        def estimate(layers: int) -> Sensitivity:
             if sensitivity is not None:
                 return sensitivity
-            return estimate_sensitivity(
-                work,
-                formats=[name for name in names if name != "fp32"],
-                methods=(GUIDE,),
-                seconds=share,
-                should_stop=should_stop,
+            return _estimated(
+                work, layers, [one for one in names if one != "fp32"], share, should_stop
             )
 
         timing_s = TIMING_SHARE * (seconds - share)
         return cls(work, names, *survey(work, estimate, names, timing_s, should_stop))
+
+
+def _estimated(
+    work: Workload, layers: int, formats: list[str], seconds: float, should_stop: Stop
+) -> Sensitivity:
+    """The sensitivity by the method that ranks best, or by gradients alone where its second
+    derivatives, one product for each layer and format, would take longer than the time.
+    """
+    samples, began, is_slow = 0, 0.0, False
+
+    def is_over() -> bool:
+        nonlocal samples, began, is_slow
+        samples, now = samples + 1, time.perf_counter()
+        if samples == 1:
+            began = now  # the gradients that all products share are not counted
+        elif samples >= FEWEST_SAMPLES:
+            is_slow = (now - began) / (samples - 1) * layers * len(formats) > seconds
+        return is_slow or should_stop()
+
+    def estimated(method: str, stop: Stop) -> Sensitivity:
+        return estimate_sensitivity(
+            work, formats=formats, methods=(method,), seconds=seconds, should_stop=stop
+        )
+
+    by_curvature = estimated(GUIDE, is_over)
+    return estimated(GRADIENTS, should_stop) if is_slow else by_curvature
 
 
 def _allocation(
