@@ -12,6 +12,8 @@ import typer
 
 from paifuser_lab.bench.runner import BenchRecord, Seconds, Threads, measured_rows
 from paifuser_lab.machine import threads as with_threads
+from paifuser_lab.model.weights import weights_bytes
+from paifuser_lab.planner import plan_precision, recipe_of
 from paifuser_lab.records import GenerationComparison, Speculation
 from paifuser_lab.variant import apply
 from paifuser_lab.variant.generation import compare_generation
@@ -31,13 +33,14 @@ class LanguageBench(BenchRecord):
 
     caption: ClassVar[str] = "generation on {0.machine}, {0.threads} thread(s)"
     threads: int
+    mixed: str = ""  # the label of the variant whose formats the planner chose
     comparisons: tuple[GenerationComparison, ...] = ()
     speculations: tuple[Speculation, ...] = ()
 
     def table(self) -> list[dict[str, str]]:
         """A row for each length of the prompt, format and engine, then one for each draft."""
         rows = [
-            {"prompt": str(one.prompt_tokens), "model": row["name"]}
+            {"prompt": str(one.prompt_tokens), "model": self._readable(row["name"])}
             | {header: row.get(header, "") for header in HEADERS}
             for one in self.comparisons
             for row in one.table()
@@ -58,6 +61,9 @@ class LanguageBench(BenchRecord):
             for row in one.table()[1:]
         ]
         return rows + drafted or super().table()
+
+    def _readable(self, label: str) -> str:
+        return "int8 and int4, mixed" if label == self.mixed else label
 
     @property
     def summary(self) -> str:
@@ -81,19 +87,24 @@ def bench(
     seconds: Seconds = 120.0,
     threads: Threads = 1,
 ) -> LanguageBench:
-    """Generate text in each format and runtime, in turn: tokens a second of prefill and of decode,
+    """Generate text in each format, among them the planner's mixture of int8 and int4 of a size
+    halfway between these, and in each runtime, in turn: tokens a second of prefill and of decode,
     bytes of the weights, perplexity; then with variants as drafts.
     """
     with tempfile.TemporaryDirectory(prefix="paifuser-") as folder, with_threads(threads):
         text = save_example_text(Path(folder) / "text.txt")
         work = load(model or example_language_model(Path(folder)), text=str(text))
         variants = [apply(work, Recipe([{"precision": {"default": name}}])) for name in FORMATS]
+        halfway = sum(weights_bytes(one.module) for one in variants[1:]) / 2
+        plan = plan_precision(work, size_bytes=halfway, formats=DRAFTS)
+        mixed = apply(work, recipe_of(plan))
 
         def compared(tokens: str) -> list[GenerationComparison]:
             return [
                 compare_generation(
                     work,
                     *variants,
+                    mixed,
                     prompt_tokens=int(tokens),
                     new_tokens=new_tokens,
                     engines=engines.split(","),
@@ -116,6 +127,7 @@ def bench(
         drafts = measured_rows(DRAFTS, guessed, "drafts")
     return LanguageBench(
         threads=threads,
+        mixed=mixed.recipe.label,
         comparisons=measured["rows"],
         speculations=drafts["rows"],
         failures=measured["failures"] | drafts["failures"],

@@ -18,10 +18,14 @@ def test_each_format_is_generated_with_and_a_prompt_past_the_context_is_named(tm
     measured = bench([8, 4096], model=f"hf:{folder}", new_tokens=2, engines="torch", seconds=0.1)
     (compared,) = measured.comparisons
     names = [row.name for row in compared.rows]
-    assert len(names) == 1 + len(FORMATS) and "4,096" in measured.failures["4096"]
+    assert len(names) == 2 + len(FORMATS) and "4,096" in measured.failures["4096"]
     assert Record.load(measured.save(tmp_path / "language.json")) == measured
     page = block("language", Records(tmp_path))
-    assert all(f"| 8 | {name} | torch |" in page for name in names) and "4,096" in page
+    assert names[-1] == measured.mixed
+    shown = [*names[:-1], "int8 and int4, mixed"]
+    assert all(f"| 8 | {name} | torch |" in page for name in shown) and "4,096" in page
+    sizes = {row.name: row.size_bytes for row in compared.rows}
+    assert sizes["int4-weights"] < sizes[measured.mixed] < sizes["int8-weights"]
     assert [one.draft.split(" · ")[-1] for one in measured.speculations] == list(DRAFTS)
     assert all(f"| 8 | drafts of 4 by {name} | torch |" in page for name in DRAFTS)
     assert page.count("accepted · ") == 3 * len(DRAFTS) and measured.speculations[0].rounds >= 2
