@@ -85,7 +85,10 @@ def _module_bytes(module: nn.Module) -> int:
     packed = sum(
         weights_bytes(layer)
         for layer in module.modules()
-        if isinstance(layer, QuantizedLayer) and getattr(layer, "_packed", None) is not None
+        # layers in int8-weights pack their scales alone
+        if isinstance(layer, QuantizedLayer)
+        and layer._packed is not None
+        and layer.format != "int8-weights"
     )
     return weights_bytes(module) + packed + packed_bytes(module)
 

@@ -29,7 +29,7 @@ class PackedWeight:
 
     values: Tensor
     scales: Tensor  # (groups, outputs, 2): scale and offset
-    inputs: int
+    padding: int  # of a row, to whole groups
     outputs: int
 
 
@@ -56,18 +56,17 @@ def pack(numbers: Quantized) -> PackedWeight:
         values.flatten(1).to(torch.int32), 1
     )
     quantized = torch.stack([scales, torch.zeros_like(scales)], dim=-1).transpose(0, 1)
-    return PackedWeight(ordered, quantized.to(torch.bfloat16).contiguous(), inputs, outputs)
+    return PackedWeight(
+        ordered, quantized.to(torch.bfloat16).contiguous(), -inputs % GROUP, outputs
+    )
 
 
 def product(rows: Tensor, weight: PackedWeight) -> Tensor:
-    """Rows times the weight, in the rows' dtype."""
-    padded = F.pad(
-        rows.to(torch.bfloat16), (0, len(weight.scales) * GROUP - weight.inputs)
-    ).contiguous()
-    output: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
-        padded, weight.values, GROUP, weight.scales
-    )
-    return output[:, : weight.outputs].to(rows.dtype)
+    """Rows in bf16 times the weight."""
+    if weight.padding:
+        rows = F.pad(rows, (0, weight.padding))
+    output: Tensor = torch._weight_int4pack_mm_for_cpu(rows, weight.values, GROUP, weight.scales)
+    return output if output.shape[1] == weight.outputs else output[:, : weight.outputs]
 
 
 def onnx_weight(numbers: Quantized) -> tuple[Tensor, Tensor]:

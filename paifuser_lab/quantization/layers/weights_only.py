@@ -44,6 +44,11 @@ class WeightsOnly(QuantizedLayer):
         # 0: always build the float weight
         self.few_rows = FEW_ROWS[4 if self.in_nibbles else 8]
         self.is_linear = is_linear(layer)
+        # whether there is an operator that multiplies few rows by its integers
+        self.has_product = self.is_linear and (
+            self.in_nibbles
+            or (self.channel == 0 and self.scales.shape[1] == 1 and self.shape[1] % COLUMNS == 0)
+        )
         if self.in_nibbles:
             self.values = int4.pack_nibbles(self.values)
         self._skeleton = [without_weights(layer)]  # in a list, so that it is not a submodule
@@ -67,18 +72,6 @@ class WeightsOnly(QuantizedLayer):
     def weight(self) -> Tensor:
         """The dequantized weight."""
         return self.numbers.dequantized()
-
-    @property
-    def has_product(self) -> bool:
-        """Whether there is an operator that multiplies few rows by its integers."""
-        if self.in_nibbles:
-            return self.is_linear
-        return (
-            self.is_linear
-            and self.channel == 0
-            and self.scales.shape[1] == 1
-            and self.shape[1] % COLUMNS == 0
-        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         x = args[0] if args else next(iter(kwargs.values()))
@@ -112,25 +105,24 @@ class WeightsOnly(QuantizedLayer):
         return self.has_product and are_few(x, self.few_rows) and not _is_differentiated(x)
 
     def _few_rows(self, x: Tensor) -> Tensor:
-        """One pass over the integers; with so few rows their bytes are the whole cost."""
-        rows = x.reshape(-1, x.shape[-1])
-        output = self._times_nibbles(rows) if self.in_nibbles else self._times_bytes(rows)
-        return self._with_bias(output.reshape(*x.shape[:-1], -1))
-
-    def _times_nibbles(self, rows: Tensor) -> Tensor:
+        """One pass over the integers; with so few rows their bytes are most of the cost, and for
+        small layers the Python around it: nothing is looked up that can be packed once.
+        """
         if self._packed is None:
-            self._packed = int4.pack(self.numbers)
-        return int4.product(rows, self._packed)
-
-    def _times_bytes(self, rows: Tensor) -> Tensor:
-        scales = self.scales[:, 0].to(torch.bfloat16)
-        output: Tensor = torch.ops.aten._weight_int8pack_mm(
-            rows.to(torch.bfloat16), self.values, scales
-        ).to(rows.dtype)
-        return output
+            self._packed = (
+                int4.pack(self.numbers) if self.in_nibbles else self.scales[:, 0].to(torch.bfloat16)
+            )
+        rows = x.reshape(-1, x.shape[-1]).to(torch.bfloat16)
+        output = (
+            int4.product(rows, self._packed)
+            if self.in_nibbles
+            else torch._weight_int8pack_mm(rows, self.values, self._packed)
+        )
+        return self._with_bias(output.to(x.dtype).reshape(*x.shape[:-1], -1))
 
     def _with_bias(self, output: Tensor) -> Tensor:
-        return output if self.bias is None else output + self.bias.to(output.dtype)
+        bias = self._buffers["bias"]
+        return output if bias is None else output + bias.to(output.dtype)
 
 
 class EmbeddingWeightsOnly(WeightsOnly):
@@ -174,7 +166,7 @@ def are_few(x: Tensor, limit: int = max(FEW_ROWS.values())) -> bool:
     """Whether there are so few rows that a processor multiplies them faster by integers than it
     builds weights.
     """
-    if x.device.type != "cpu" or x.dtype not in ROUNDED or not x.ndim:
+    if not x.is_cpu or x.dtype not in ROUNDED or not x.ndim:
         return False
     return 1 <= x.numel() // max(x.shape[-1], 1) <= limit
 
