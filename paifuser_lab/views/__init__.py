@@ -29,6 +29,7 @@ allocation       the Pareto frontier of formats
 sensitivity      layers by format, predicted and measured
 channels         latency by number of channels
 importance       scores of channels under a threshold; how much of each layer is kept
+generation       a language model and its variants: tokens a second, perplexity, texts
 fusion_map       which layers run fused
 graph            a model's operators and the tensors between them, blocks folded
 graph_colours    what the nodes of a graph are coloured by: numbers as heat, words as groups
@@ -60,6 +61,7 @@ DRAWERS = {
     "Comparison": ".comparison:picture",
     "Fit": ".memory_fit:picture",
     "FusionMap": ".fusion_map:draw",
+    "GenerationComparison": ".generation:picture",
     "Hardware": ".hardware:picture",
     "Importance": ".importance:picture",
     "MemoryPlan": ".memory_plan:picture",

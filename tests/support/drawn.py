@@ -23,6 +23,8 @@ from paifuser_lab.records import (  # fmt: skip
     FitRemedy,
     Fusion,
     FusionMap,
+    GenerationComparison,
+    GenerationRow,
     GradientRange,
     GraphOperator,
     GraphTensor,
@@ -65,6 +67,7 @@ from paifuser_lab.records import (  # fmt: skip
     TrainingEvent,
     TrainingRun,
 )
+from paifuser_lab.records.generation import Phase
 
 NAMES = (
     "call",
@@ -283,6 +286,37 @@ RECORDS = {
     ),
     "CallTimeline": TIMELINE,
     "Comparison": COMPARISON,
+    "GenerationComparison": GenerationComparison(
+        workload="net",
+        machine="a machine",
+        prompt_tokens=8,
+        new_tokens=4,
+        bytes_per_token=64,
+        rounds=2,
+        rows=(
+            GenerationRow(
+                name="net",
+                engine="torch",
+                threads=1,
+                prefill=Phase(ms=8, tokens_per_s=1000),
+                decode=Phase(ms=10, tokens_per_s=100),
+                size_bytes=4000,
+                loss=3.0,
+                text="The cat sat",
+            ),
+            GenerationRow(
+                name="int8-weights",
+                engine="llama.cpp",
+                threads=1,
+                prefill=Phase(ms=4, tokens_per_s=2000, speedup=2.0, interval=(1.9, 2.1)),
+                decode=Phase(ms=5, tokens_per_s=200, speedup=2.0, interval=(1.9, 2.1)),
+                size_bytes=1000,
+                loss=3.1,
+                text="The cow sat",
+            ),
+            GenerationRow(name="bf16", engine="openvino", threads=1, failure="it was not read"),
+        ),
+    ),
     "FusionMap": FusionMap(
         workload="net",
         machine="a machine",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 import pytest
@@ -18,7 +19,15 @@ from paifuser_lab.records import (
     Results,
     SwitchStatus,
 )
-from paifuser_lab.views import DRAWERS, acceleration, comparison, hardware, memory_fit, results
+from paifuser_lab.views import (
+    DRAWERS,
+    acceleration,
+    comparison,
+    generation,
+    hardware,
+    memory_fit,
+    results,
+)
 from paifuser_lab.views.picture import NARROWEST_PAGE, WIDEST_NAME, Axis, text_width
 from paifuser_lab.views.style import DARK, LIGHT
 from tests.support.colours import contrast
@@ -221,6 +230,20 @@ def test_a_limit_is_a_line_where_it_is_near_and_named_where_it_is_not(limit, is_
     held, changes, _, *_ = memory_fit.picture(RECORDS["Fit"]).panels[0].marks
     assert list(held.x[1:]) == list(held.x2[:-1]) and held.x2[-1] == 100, "they stand in a row"
     assert len(set(held.tone)) == len(held.tone) and list(changes.x2) == [50]
+
+
+def test_generated_texts_show_where_they_part_from_the_original_and_rates_the_verdict():
+    compared = RECORDS["GenerationComparison"]
+    made = generation.picture(compared)
+    assert dict(made.items)["int8-weights · llama.cpp"] == "The c ▸ ow sat"
+    assert dict(made.items)["net · torch"] == "The cat sat"
+    tokens, prompts, sizes = (panel for (panel,) in made.rows)
+    assert tokens.y.names == ("net · torch", "int8-weights · llama.cpp")  # what failed has no bar
+    assert list(tokens.marks[0].x2) == [100, 200] and list(prompts.marks[0].x2) == [1000, 2000]
+    assert list(tokens.marks[0].tone) == ["soft", "good"]
+    assert list(tokens.marks[1].texts) == ["100", "200 · 2.00 ×"]
+    assert list(sizes.marks[0].x) == [4000, 1000]
+    assert list(sizes.marks[0].y) == pytest.approx([math.exp(3.0), math.exp(3.1)])
 
 
 def test_a_record_without_a_drawing_is_named():
