@@ -9,7 +9,7 @@ of a published peak. `origin` names the pages and files that quote the datasheet
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..errors import MeasureError
 from ..records import Accelerator, Ceiling
@@ -24,214 +24,79 @@ class Published(NamedTuple):
     origin: str
 
 
-def _device(
-    name: str,
-    origin: str,
-    *,
-    gigabytes: int,
-    bandwidth_gbs: float,
-    fp32: float,
-    fp16: float,
-    bf16: float | None = None,
-    int8: float | None = None,
-    units: int | None = None,
-    capability: tuple[int, int] | None = None,
-    kind: Literal["cuda", "npu"] = "cuda",
-) -> Published:
-    """An entry of the table; speeds in TFLOPS (TOPS), `units` are multiprocessors."""
-    ceiling = Ceiling(
-        threads=1,
-        fp32_gflops=fp32 * 1e3,
-        bf16_gflops=bf16 and bf16 * 1e3,
-        fp16_gflops=fp16 * 1e3,
-        int8_gops=int8 and int8 * 1e3,
-        bandwidth_gbs=bandwidth_gbs,
-    )
-    memory_bytes = gigabytes * 10**9
+# TFLOPS (int8: TOPS); `units` are multiprocessors, `cc` the compute capability, which an NPU lacks
+_TABLE = """
+device      GB  GB/s  fp32   fp16   bf16   int8  units   cc  name
+V100        32   900  15.7    125      -      -     80  7.0  NVIDIA V100 SXM2 32 GB
+T4          16   320   8.1     65      -    130     40  7.5  NVIDIA T4
+A100        80  2039  19.5    312    312    624    108  8.0  NVIDIA A100 SXM4 80 GB
+A100-40GB   40  1555  19.5    312    312    624    108  8.0  NVIDIA A100 SXM4 40 GB
+A10         24   600  31.2    125    125    250     72  8.6  NVIDIA A10
+RTX3090     24   936  35.6     71     71    284     82  8.6  NVIDIA GeForce RTX 3090
+L4          24   300  30.3    121    121  242.5     58  8.9  NVIDIA L4
+L40S        48   864  91.6    362    362    733    142  8.9  NVIDIA L40S
+RTX4090     24  1008  82.6  165.2  165.2  660.6    128  8.9  NVIDIA GeForce RTX 4090
+H100        80  3350    67  989.5  989.5   1979    132  9.0  NVIDIA H100 SXM5 80 GB
+H100-PCIE   80  2000    51  756.5  756.5   1513    114  9.0  NVIDIA H100 PCIe 80 GB
+H200       141  4800    67  989.5  989.5   1979    132  9.0  NVIDIA H200 SXM5 141 GB
+910B        64  1600  73.7  294.9  294.9  589.8      -    -  Huawei Ascend 910B
+"""
+
+_ORIGINS = {
+    "V100": "NVIDIA's V100 datasheet as quoted by Lightning Fabric and, for memory, by "
+    "ArthurChiao's GPU data sheets",
+    "T4": "NVIDIA's T4 datasheet as quoted by Lightning Fabric; memory from SysRqmts (256 bit "
+    "at 10 Gbps; others print 300 GB/s)",
+    "A100": "NVIDIA's A100 datasheet as quoted by Glenn Lockwood's notes and PyTorch's device "
+    "table",
+    "A100-40GB": "Paderborn Center for Parallel Computing, NVIDIA A100 40GB with NVLINK",
+    "A10": "NVIDIA's A10 datasheet as quoted by ArthurChiao's GPU data sheets and "
+    "astroC86/gpu-datasheet",
+    "RTX3090": "NVIDIA's GA102 and RTX Blackwell whitepapers as quoted in public notes; fp32 "
+    "and memory from Holy Nerdvana",
+    "L4": "NVIDIA's L4 datasheet as quoted by ArthurChiao's GPU data sheets, sparse figures halved",
+    "L40S": "specification tables of Mullet (L40/L40S product page) and "
+    "winston-zhang-orz/gpu-specs (int8)",
+    "RTX4090": "NVIDIA's Ada whitepaper 2.02, appendix A, as quoted in public repositories; "
+    "the same at WareDB",
+    "H100": "HPC Tech's NVIDIA H100 page, sparse figures halved; Lightning Fabric quotes the "
+    "same from NVIDIA's datasheet",
+    "H100-PCIE": "HPC Tech's NVIDIA H100 page, sparse figures halved; Lightning Fabric quotes "
+    "the same from NVIDIA's datasheet",
+    "H200": "NVIDIA's H200 datasheet as quoted by astroC86/gpu-datasheet, sparse figures "
+    "halved; fp32 from HMC Tech",
+    "910B": "published figures vary (fp16 246 to 376 TFLOPS, 0.4 to 1.6 TB/s, 32 or 64 GB) "
+    "and this is an estimate: the 910B3 of a public simulator's table, between Gitee "
+    "AI's page (280) and ArthurChiao's GPU data sheets (320), with the bandwidth that "
+    "an Ascend CANN issue gives for A2; fp32 is a quarter of fp16, inferred from the "
+    "limulidae benchmark (87 measured where bf16 reached 328)",
+}
+
+
+def _device(row: str) -> Published:
+    """The device of one row of the table."""
+    key, gigabytes, bandwidth, fp32, *speeds, units, capability, name = row.split(maxsplit=9)
+    fp16, bf16, int8 = (None if speed == "-" else float(speed) * 1e3 for speed in speeds)
+    major, _, minor = capability.partition(".")
     device = Accelerator(
         name=name,
-        kind=kind,
-        memory_bytes=memory_bytes,
-        compute_capability=capability,
-        multiprocessors=units,
-        ceiling=ceiling,
+        kind="cuda" if minor else "npu",
+        memory_bytes=int(gigabytes) * 10**9,
+        compute_capability=(int(major), int(minor)) if minor else None,
+        multiprocessors=int(units) if minor else None,
+        ceiling=Ceiling(
+            threads=1,
+            fp32_gflops=float(fp32) * 1e3,
+            bf16_gflops=bf16,
+            fp16_gflops=fp16,
+            int8_gops=int8,
+            bandwidth_gbs=float(bandwidth),
+        ),
     )
-    return Published(device, origin)
+    return Published(device, _ORIGINS[key])
 
 
-DEVICES: dict[str, Published] = {
-    "V100": _device(
-        "NVIDIA V100 SXM2 32 GB",
-        "NVIDIA's V100 datasheet as quoted by Lightning Fabric and, for memory, by ArthurChiao's "
-        "GPU data sheets",
-        gigabytes=32,
-        bandwidth_gbs=900,
-        fp32=15.7,
-        fp16=125,
-        units=80,
-        capability=(7, 0),
-    ),
-    "T4": _device(
-        "NVIDIA T4",
-        "NVIDIA's T4 datasheet as quoted by Lightning Fabric; memory from SysRqmts (256 bit at 10 "
-        "Gbps; others print 300 GB/s)",
-        gigabytes=16,
-        bandwidth_gbs=320,
-        fp32=8.1,
-        fp16=65,
-        int8=130,
-        units=40,
-        capability=(7, 5),
-    ),
-    "A100": _device(
-        "NVIDIA A100 SXM4 80 GB",
-        "NVIDIA's A100 datasheet as quoted by Glenn Lockwood's notes and PyTorch's device table",
-        gigabytes=80,
-        bandwidth_gbs=2039,
-        fp32=19.5,
-        fp16=312,
-        bf16=312,
-        int8=624,
-        units=108,
-        capability=(8, 0),
-    ),
-    "A100-40GB": _device(
-        "NVIDIA A100 SXM4 40 GB",
-        "Paderborn Center for Parallel Computing, NVIDIA A100 40GB with NVLINK",
-        gigabytes=40,
-        bandwidth_gbs=1555,
-        fp32=19.5,
-        fp16=312,
-        bf16=312,
-        int8=624,
-        units=108,
-        capability=(8, 0),
-    ),
-    "A10": _device(
-        "NVIDIA A10",
-        (
-            "NVIDIA's A10 datasheet as quoted by ArthurChiao's GPU data sheets and "
-            "astroC86/gpu-datasheet"
-        ),
-        gigabytes=24,
-        bandwidth_gbs=600,
-        fp32=31.2,
-        fp16=125,
-        bf16=125,
-        int8=250,
-        units=72,
-        capability=(8, 6),
-    ),
-    "RTX3090": _device(
-        "NVIDIA GeForce RTX 3090",
-        "NVIDIA's GA102 and RTX Blackwell whitepapers as quoted in public notes; fp32 and memory "
-        "from Holy Nerdvana",
-        gigabytes=24,
-        bandwidth_gbs=936,
-        fp32=35.6,
-        fp16=71,
-        bf16=71,
-        int8=284,
-        units=82,
-        capability=(8, 6),
-    ),
-    "L4": _device(
-        "NVIDIA L4",
-        ("NVIDIA's L4 datasheet as quoted by ArthurChiao's GPU data sheets, sparse figures halved"),
-        gigabytes=24,
-        bandwidth_gbs=300,
-        fp32=30.3,
-        fp16=121,
-        bf16=121,
-        int8=242.5,
-        units=58,
-        capability=(8, 9),
-    ),
-    "L40S": _device(
-        "NVIDIA L40S",
-        (
-            "specification tables of Mullet (L40/L40S product page) and "
-            "winston-zhang-orz/gpu-specs (int8)"
-        ),
-        gigabytes=48,
-        bandwidth_gbs=864,
-        fp32=91.6,
-        fp16=362,
-        bf16=362,
-        int8=733,
-        units=142,
-        capability=(8, 9),
-    ),
-    "RTX4090": _device(
-        "NVIDIA GeForce RTX 4090",
-        "NVIDIA's Ada whitepaper 2.02, appendix A, as quoted in public repositories; the same at "
-        "WareDB",
-        gigabytes=24,
-        bandwidth_gbs=1008,
-        fp32=82.6,
-        fp16=165.2,
-        bf16=165.2,
-        int8=660.6,
-        units=128,
-        capability=(8, 9),
-    ),
-    "H100": _device(
-        "NVIDIA H100 SXM5 80 GB",
-        "HPC Tech's NVIDIA H100 page, sparse figures halved; Lightning Fabric quotes the same "
-        "from NVIDIA's datasheet",
-        gigabytes=80,
-        bandwidth_gbs=3350,
-        fp32=67,
-        fp16=989.5,
-        bf16=989.5,
-        int8=1979,
-        units=132,
-        capability=(9, 0),
-    ),
-    "H100-PCIE": _device(
-        "NVIDIA H100 PCIe 80 GB",
-        "HPC Tech's NVIDIA H100 page, sparse figures halved; Lightning Fabric quotes the same "
-        "from NVIDIA's datasheet",
-        gigabytes=80,
-        bandwidth_gbs=2000,
-        fp32=51,
-        fp16=756.5,
-        bf16=756.5,
-        int8=1513,
-        units=114,
-        capability=(9, 0),
-    ),
-    "H200": _device(
-        "NVIDIA H200 SXM5 141 GB",
-        "NVIDIA's H200 datasheet as quoted by astroC86/gpu-datasheet, sparse figures halved; fp32 "
-        "from HMC Tech",
-        gigabytes=141,
-        bandwidth_gbs=4800,
-        fp32=67,
-        fp16=989.5,
-        bf16=989.5,
-        int8=1979,
-        units=132,
-        capability=(9, 0),
-    ),
-    "910B": _device(
-        "Huawei Ascend 910B",
-        "published figures vary (fp16 246 to 376 TFLOPS, 0.4 to 1.6 TB/s, 32 or 64 GB) and this is "
-        "an estimate: the 910B3 of a "
-        "public simulator's table, between Gitee AI's page (280) and ArthurChiao's GPU data sheets "
-        "(320), with the bandwidth "
-        "that an Ascend CANN issue gives for A2; fp32 is a quarter of fp16, inferred from the "
-        "limulidae benchmark (87 measured "
-        "where bf16 reached 328)",
-        gigabytes=64,
-        bandwidth_gbs=1600,
-        fp32=73.7,
-        fp16=294.9,
-        bf16=294.9,
-        int8=589.8,
-        kind="npu",
-    ),
-}
+DEVICES = {row.split()[0]: _device(row) for row in _TABLE.strip().splitlines()[1:]}
 
 
 def find_device(name: str) -> Published:
