@@ -33,6 +33,8 @@ app = typer.Typer(
     add_completion=False,
 )
 Out = Annotated[Path, typer.Option(help="The folder that receives the results.")]
+Save = Annotated[Path | None, typer.Option(help="Write every figure to this file, as JSON.")]
+Rounds = Annotated[int, typer.Option(help="How often each candidate is timed.", min=1)]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace the results of an earlier run in that folder.")
 ]
@@ -122,9 +124,7 @@ def profile(
     html: Annotated[
         Path | None, typer.Option(help="Write a report to this file; it works offline.")
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Write every figure to this file, as JSON.")
-    ] = None,
+    save: Save = None,
     trace_to: Annotated[
         Path | None,
         typer.Option("--trace", help="Write a trace for Perfetto or, to a folder, TensorBoard."),
@@ -182,15 +182,13 @@ def plan(
 def compare(
     model: Name,
     recipes: Annotated[list[Path], typer.Argument(help="Recipe files.")],
-    rounds: Annotated[int, typer.Option(help="How often each candidate is timed.", min=1)] = 30,
+    rounds: Rounds = 30,
     seconds: Annotated[float, typer.Option(help="Time for all of them.")] = 30.0,
     threads: Annotated[
         int | None,
         typer.Option(help="Threads of a call; what suits the unchanged model if left out.", min=1),
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Write every figure to this file, as JSON.")
-    ] = None,
+    save: Save = None,
     shapes: Shapes = "",
     trust: Trust = False,
 ) -> None:
@@ -216,9 +214,7 @@ def history(
     pair: Annotated[
         tuple[int, int] | None, typer.Option(help="Compare the rows with these numbers.")
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Write every figure to this file, as JSON.")
-    ] = None,
+    save: Save = None,
 ) -> None:
     """List what was measured in any session, the newest last; PAIFUSER_HISTORY=0 keeps nothing."""
     past = lab.history().where(model, machine, since)
@@ -253,7 +249,7 @@ def run(
         typer.Option(help="A file of weights for the model (safetensors, or a state_dict)."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The seed of the model's weights and inputs.")] = 0,
-    rounds: Annotated[int, typer.Option(help="How often each candidate is timed.", min=1)] = 30,
+    rounds: Rounds = 30,
     trust: Trust = False,
     force: Force = False,
 ) -> None:

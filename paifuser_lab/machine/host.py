@@ -29,16 +29,12 @@ from .serving import serving_seconds
 
 ROOT = Path("/")
 
-# Spelling of Linux, macOS and torch.cpu → ours, in the order in which they are listed.
-ISA = {
-    "avx2": "avx2",
-    "avx2_0": "avx2",
-    "fma": "fma",
-    "fma3": "fma",
-    "avx512f": "avx512f",
-    "avx512_f": "avx512f",
-    "avx512_vnni": "avx512_vnni",
-    "avx512vnni": "avx512_vnni",
+# Our name → its spellings by Linux, macOS and torch.cpu, in the order in which they are listed.
+_SPELLINGS = {
+    "avx2": "avx2 avx2_0",
+    "fma": "fma fma3",
+    "avx512f": "avx512f avx512_f",
+    "avx512_vnni": "avx512_vnni avx512vnni",
     "avx512_bf16": "avx512_bf16",
     "avx512_fp16": "avx512_fp16",
     "avx_vnni": "avx_vnni",
@@ -46,24 +42,16 @@ ISA = {
     "amx_bf16": "amx_bf16",
     "amx_int8": "amx_int8",
     "amx_fp16": "amx_fp16",
-    "asimd": "neon",
-    "neon": "neon",
-    "advsimd": "neon",
-    "asimdhp": "fp16",
-    "feat_fp16": "fp16",
-    "fp16_arith": "fp16",
-    "asimddp": "dotprod",
-    "feat_dotprod": "dotprod",
-    "dot": "dotprod",
-    "bf16": "bf16",
-    "feat_bf16": "bf16",
-    "i8mm": "i8mm",
-    "feat_i8mm": "i8mm",
+    "neon": "asimd neon advsimd",
+    "fp16": "asimdhp feat_fp16 fp16_arith",
+    "dotprod": "asimddp feat_dotprod dot",
+    "bf16": "bf16 feat_bf16",
+    "i8mm": "i8mm feat_i8mm",
     "sve": "sve",
     "sve2": "sve2",
-    "sme": "sme",
-    "feat_sme": "sme",
+    "sme": "sme feat_sme",
 }
+ISA = {spelling: name for name, own in _SPELLINGS.items() for spelling in own.split()}
 # What PAIFUSER_CPU=avx2 hides: this processor then counts as one with AVX2 alone.
 NEWER_THAN_AVX2 = ("avx512", "avx_vnni", "amx")
 CACHES = {
