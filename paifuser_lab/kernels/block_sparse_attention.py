@@ -81,15 +81,7 @@ class Inputs:
 
 def compute(inputs: Inputs) -> Tensor:
     """The reference, composed of torch operators."""
-    return compose(
-        inputs.query,
-        inputs.key,
-        inputs.value,
-        inputs.kept,
-        inputs.lengths,
-        inputs.is_causal,
-        inputs.scale,
-    )
+    return compose(**vars(inputs))
 
 
 def allocate(inputs: Inputs) -> Tensor:

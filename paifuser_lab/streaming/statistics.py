@@ -19,7 +19,7 @@ RATE_EVERY_S = 0.5
 
 
 class _Worker:
-    """What one worker has done, also after it is gone."""
+    """What one worker has done, also after it is gone; the attributes are fields of its record."""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -162,15 +162,10 @@ class Statistics:
         estimate = None if node is None else node.estimate
         return StreamNode(
             name=name,
-            host=worker.host,
-            state=worker.state,
-            groups=worker.groups,
-            frames=worker.frames,
+            **vars(worker),
             share=worker.frames / self._answered if self._answered else 0.0,
             estimate_ms=None if estimate is None else 1e3 * estimate,
             in_flight=0 if node is None else len(node.flights),
-            hedges=worker.hedges,
-            failures=worker.failures,
         )
 
     @staticmethod

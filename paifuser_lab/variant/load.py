@@ -181,16 +181,7 @@ def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Work
             f"{name!r} has no option '{min(unknown)}'; it has batch, seed, trained."
         )
     parts = zoo.build(name, batch=batch, seed=seed, **options)
-    return Workload(
-        parts.model,
-        parts.inputs,
-        name=name,
-        loss=parts.loss,
-        train=parts.train,
-        test=parts.test,
-        metric=parts.metric,
-        preprocessing=parts.preprocessing,
-    )
+    return Workload(**vars(parts), name=name)
 
 
 def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:
