@@ -311,3 +311,12 @@ def test_a_device_left_out_is_tried_again_the_next_time(
     assert "full" in hardware().note
     monkeypatch.setattr(machine, "cuda_accelerators", lambda names: ((DEVICES["L4"].device,), ""))
     assert hardware().target == hardware().accelerators[0].ceiling == DEVICES["L4"].device.ceiling
+
+
+def test_a_published_device_is_what_its_row_says():
+    card, chip = DEVICES["T4"].device, DEVICES["910B"].device
+    assert (card.name, card.kind, card.memory_bytes) == ("NVIDIA T4", "cuda", 16 * 10**9)
+    assert (card.compute_capability, card.multiprocessors) == ((7, 5), 40)
+    assert card.ceiling.bf16_gflops is None and card.ceiling.int8_gops == 130_000
+    assert (card.ceiling.fp16_gflops, card.ceiling.bandwidth_gbs) == (65_000, 320)
+    assert (chip.kind, chip.compute_capability, chip.multiprocessors) == ("npu", None, None)
