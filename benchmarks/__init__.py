@@ -10,6 +10,7 @@ int4              linear layers of a Llama-like model in int4
 memory            calls with a memory pool and without one: time, page faults, resident memory
 profile           the overhead of profiling, whether the rows add up, FLOPs beside torch's
 advice            predicted effects of advised steps against measured ones, and their coefficients
+search            `lab.search` beside simpler ways to choose a recipe, in equal seconds
 prune             small architectures pruned, compared with the same model with zeroed channels
 prune_peer        the same architectures pruned by Torch-Pruning
 compress          prune, distil and train in int8, over several seeds

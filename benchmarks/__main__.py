@@ -7,7 +7,7 @@ NAMES = (
     *("profile", "memory-peak", "fuse", "precision", "int4", "train", "detector", "formats"),
     *("checkpoints", "parallel", "memory", "reuse", "memory-snapshot", "memory-replay", "export"),
     *("serve", "stream-video", "stream", "sensitivity", "prune", "recipes", "compress", "advice"),
-    *("language", "experiment", "faults", "fuzz", "widgets", "pages", "pictures"),
+    *("search", "language", "experiment", "faults", "fuzz", "widgets", "pages", "pictures"),
 )
 benches = group("Measure this project beside its peers.", "benchmarks", NAMES)
 

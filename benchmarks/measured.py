@@ -14,6 +14,7 @@ from paifuser_lab.records import Record
 SOURCES = {
     "models": ("paifuser-lab bench models --by-hand", "variant measure engines planner"),
     "advice": ("python -m benchmarks advice --fit", "profiler"),
+    "search": ("python -m benchmarks search", "planner"),
     "fuse": ("python -m benchmarks fuse", "variant measure fusion attention engines"),
     "fuse_builds": ("python -m benchmarks fuse --builds", "fusion"),
     "profile": ("python -m benchmarks profile", "profiler"),

@@ -26,6 +26,7 @@ from .. import (  # noqa: F401
     profile,
     prune,
     reuse,
+    search,
     sensitivity,
     serve,
     stream,

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..errors import MeasureError
-from ..records import Candidate
+from ..records import Candidate, counted
 from ..variant import Variant
 from ..variant.history import add_metric
 from ..workload import Workload
@@ -59,6 +59,17 @@ def halves_of(work: Workload) -> tuple[Workload, Workload, str]:
             return work, work, note
         first, second = [split[0]], [split[1]]
     return _with_test(work, first), _with_test(work, second), ""
+
+
+def blind_spot(half: Workload, drop: float) -> str:
+    """Where half of the test data are too few to see the loss that is allowed."""
+    count = samples_in(half)
+    if half.metric is None or not count or not 0 < drop < 1 / count:
+        return ""
+    return (
+        f"each half of the test data has {counted(count, 'sample')}, of which one is "
+        f"{100 / count:.2g} points: a loss of {100 * drop:.2g} cannot be seen"
+    )
 
 
 def samples_in(work: Workload) -> int | None:

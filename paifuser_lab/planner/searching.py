@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,7 +41,7 @@ from ..variant.recipe import Recipe
 from ..workload import Workload, workload_of
 from ..workload.batching import example_batch, repeated
 from .contributions import contributions_of
-from .halves import Judge, halves_of, samples_in
+from .halves import Judge, blind_spot, halves_of
 from .predict import Predictor, expectations, in_order
 from .ranking import EXACT, WIDE_OPEN, Options, is_better, nearest, ranked, with_status
 from .result import SearchResult, targets_of
@@ -56,6 +56,8 @@ MOST_TRIALS = 100
 ASKED = (1.5, 2.0, 3.0, 4.0)  # the speed-ups whose predicted best is measured
 ATTEMPTS = 30  # at a suggestion that is neither measured yet nor sure to lose
 THROUGHPUT_BATCH = 8  # times the example's batch
+# the points to measure, by the space and by what was measured so far
+Order = Callable[[Space, Mapping[Point, Candidate]], Iterable[Point]]
 
 
 def search(
@@ -107,8 +109,12 @@ def searches(
     study: str | None = None,
     profile: Profile | None = None,
     should_stop: ShouldStop | None = None,
+    order: Order | None = None,
+    seed: int = 0,
 ) -> Iterator[SearchResult]:
-    """The search so far, after each measurement; the options are those of `search`."""
+    """The search so far, after each measurement; the options are those of `search`. `order` has
+    points measured in place of the search's own choice, of which `seed` is that of Optuna.
+    """
     began = time.perf_counter()  # what is measured of the machine for the first time counts, too
     work = workload_of(work)
     can_train = work.train is not None
@@ -121,9 +127,9 @@ def searches(
         "model": weights_hash(work.model),
         "machine": hardware().label,
     }
-    trials = Study.open(study, about, space.axes)
+    trials = Study.open(study, about, space.axes, seed)
     space = replace(space, axes=trials.axes)
-    return _Search(work, options, space, trials, profile, should_stop, began).run()
+    return _Search(work, options, space, trials, profile, should_stop, began, order).run()
 
 
 @dataclass
@@ -135,6 +141,7 @@ class _Search:
     profile: Profile | None
     asked: ShouldStop | None
     began: float
+    order: Order | None = None
     rows: dict[Point, Candidate] = field(default_factory=dict)
     variants: dict[Point, Variant] = field(default_factory=dict)
     measured: Comparison | None = None
@@ -151,7 +158,7 @@ class _Search:
     def run(self) -> Iterator[SearchResult]:
         """Measure the parts, then combinations, then the leaders again."""
         self.seen, self.unseen, note = halves_of(self.work.for_trials())
-        self.notes = [text for text in (note, self._blind_spot()) if text]
+        self.notes = [*filter(None, (note, blind_spot(self.seen, self.options.metric_drop)))]
         self.timed = self._timed_work()
         self.chooses = Judge(self.seen)
         self.judges = Judge(self.unseen) if self.unseen is not self.seen else self.chooses
@@ -174,6 +181,9 @@ class _Search:
     def _trials(self, parts: list[Point]) -> Iterator[SearchResult]:
         """Measure the parts, then combinations; without a disk for the study, as far as it went."""
         try:
+            if self.order is not None:
+                yield from self._queued(self.order(self.space, self.rows))
+                return
             yield from self._queued(parts)
             yield from self._queued(self._ladder())
             yield from self._suggested()
@@ -189,16 +199,6 @@ class _Search:
 
     def _is_screened(self) -> bool:
         return self._is_over(SCREEN_SHARE) or len(self.rows) >= MOST_TRIALS
-
-    def _blind_spot(self) -> str:
-        """Where the test data are too few to see the loss that is allowed."""
-        count, drop = samples_in(self.seen), self.options.metric_drop
-        if self.work.metric is None or not count or not 0 < drop < 1 / count:
-            return ""
-        return (
-            f"each half of the test data has {counted(count, 'sample')}, of which one is "
-            f"{100 / count:.2g} points: a loss of {100 * drop:.2g} cannot be seen"
-        )
 
     def _timed_work(self) -> Workload:
         """The workload, for throughput with a larger batch where the model runs with one."""

@@ -49,10 +49,14 @@ class Study:
 
     @classmethod
     def open(
-        cls, url: str | None, about: Mapping[str, Any], axes: Mapping[str, tuple[Any, ...]]
+        cls,
+        url: str | None,
+        about: Mapping[str, Any],
+        axes: Mapping[str, tuple[Any, ...]],
+        seed: int = 0,
     ) -> Study:
         """A new study in the user's database; with a `url`, the one there that is about the same,
-        which goes on.
+        which goes on. `seed` is that of Optuna's choices.
         """
         import optuna
 
@@ -67,7 +71,7 @@ class Study:
                 study_name=name,
                 storage=_storage(where),
                 directions=["minimize", "minimize"],
-                sampler=_sampler(),
+                sampler=_sampler(seed),
                 load_if_exists=url is not None,
             )
             kept = study.user_attrs.get("about")
@@ -181,10 +185,10 @@ class Study:
             self.study.tell(trial, state=TrialState.FAIL)
 
 
-def _sampler() -> optuna.samplers.BaseSampler:
+def _sampler(seed: int) -> optuna.samplers.BaseSampler:
     import optuna
 
-    return optuna.samplers.TPESampler(seed=0, multivariate=True, n_startup_trials=8)
+    return optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=8)
 
 
 def _now() -> str:

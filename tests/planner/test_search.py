@@ -631,3 +631,21 @@ def test_a_search_says_which_choice_explains_the_differences_and_when_each_was_m
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("optuna.importance.get_param_importances", full)
         assert study.importance == {}
+
+
+def test_points_are_measured_in_another_order_that_sees_the_rows_so_far(work, tried, monkeypatch):
+    seen: list[list[str]] = []
+
+    def order(space: Space, rows: Any) -> Any:
+        for point in (LAYOUT, BF16):
+            seen.append([row.label for row in rows.values()])
+            yield point
+
+    seeds: list[int] = []
+    opened = store.Study.open
+    monkeypatch.setattr(
+        searching.Study, "open", lambda *given: seeds.append(given[-1]) or opened(*given)
+    )
+    last = tried(work, FOLD, LAYOUT, BF16, order=order, metric_drop=1.0, seed=7)[-1]
+    assert seeds == [7] and seen == [[], [LABELS[LAYOUT]]]
+    assert {row.label for row in last.rows} == {LABELS[LAYOUT], LABELS[BF16]}

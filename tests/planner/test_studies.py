@@ -13,7 +13,7 @@ import sqlalchemy
 from paifuser_lab.errors import FileError
 from paifuser_lab.machine import hardware
 from paifuser_lab.planner import searches, searching, store
-from paifuser_lab.planner.space import Space
+from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.planner.store import Study
 from tests.planner.conftest import BF16, FOLD, LABELS, LAYOUT, row
 
@@ -143,3 +143,13 @@ def test_the_default_study_is_kept_with_the_user_s_data(work, tried, monkeypatch
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "off"))
     monkeypatch.setenv("PAIFUSER_HISTORY", "0")
     assert tried(work, FOLD)[-1].is_done and not (tmp_path / "off" / "searches.db").exists()
+
+
+def test_optuna_chooses_by_the_seed_and_alike_with_the_same(tmp_path):
+    axes = {"keep": tuple(range(50)), "threads": tuple(range(50))}
+
+    def asked(seed: int) -> list[Point]:
+        study = Study.open(None, {"workload": "small", "goal": "latency"}, axes, seed)
+        return [study.ask()[1] for _ in range(3)]
+
+    assert asked(0) == asked(0) != asked(1)

@@ -1,0 +1,258 @@
+"""`lab.search` against simpler ways to choose a recipe, in equal seconds: the best single step, a
+format first and then an engine, and points at random.
+
+Every way measures points of the search's own space, and ranks and judges them as the search does;
+which points it measures differs. Each runs in a process of its own with empty caches of engines and
+compilers. What the ways return is then timed together, in turn, and evaluated on all test data.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import typer
+
+from paifuser_lab._files import cache_folder
+from paifuser_lab.bench.runner import BenchRecord, Names, check_known, measured_rows
+from paifuser_lab.bench.text import listed, percent, spread, times
+from paifuser_lab.errors import MeasureError
+from paifuser_lab.machine import hardware
+from paifuser_lab.planner import SearchOptions, SearchResult, searches
+from paifuser_lab.planner.predict import in_order
+from paifuser_lab.planner.ranking import WIDE_OPEN, with_status
+from paifuser_lab.planner.searching import Order
+from paifuser_lab.planner.space import Point, Space
+from paifuser_lab.records import Candidate, Record
+from paifuser_lab.variant.comparison import compare
+from paifuser_lab.variant.open import load
+from paifuser_lab.variant.recipe import Recipe
+from paifuser_lab.zoo import trained_names
+
+from .child import printed
+
+MODELS = ("resnet18-hard-digits", "segnet-streets")
+DROPS = (1e-3, 0.1)  # the range that limits are drawn from
+ROUNDS = 60  # in which the returned recipes are timed again
+MORE_S = 600.0  # past its seconds, for a process to begin and for its last candidate
+
+
+def _single_steps(space: Space, rows: Mapping[Point, Candidate]) -> Iterable[Point]:
+    """Each choice of one axis alone; what takes long to build comes last."""
+    changes = in_order(space.singles(), "latency", {})
+    return [change.point for change in changes if len(_changed(change.point)) <= 1]
+
+
+def _format_then_engine(drop: float) -> Order:
+    """Each format alone, then each engine with the fastest of them within the limit, if any."""
+    options = SearchOptions(metric_drop=drop)
+
+    def order(space: Space, rows: Mapping[Point, Candidate]) -> Iterator[Point]:
+        yield from _possible(space, (Point(format=name) for name in space.axes["format"]))
+        faster = {
+            point: row.speedup or 0.0
+            for point, row in rows.items()
+            if row.word == "faster" and with_status(row, options, None).status == "measured"
+        }
+        best = max(faster, key=lambda point: faster[point], default=Point())
+        engines = (Point(engine=name, format=best.format) for name in space.axes["engine"])
+        yield from _possible(space, engines)
+
+    return order
+
+
+def _at_random(seed: int) -> Order:
+    """Points drawn uniformly, none of them twice."""
+
+    def order(space: Space, rows: Mapping[Point, Candidate]) -> Iterable[Point]:
+        points = list(space.points())
+        return random.Random(seed).sample(points, len(points))
+
+    return order
+
+
+def _changed(point: Point) -> set[str]:
+    return {axis for axis, value in point.values.items() if value != getattr(Point(), axis)}
+
+
+def _possible(space: Space, points: Iterable[Point]) -> Iterator[Point]:
+    """Those that are a recipe; of the unchanged model, one that folds."""
+    folds = bool(space.folding)
+    return (point for point in points if space.is_possible(point) and (folds or _changed(point)))
+
+
+# by the seed and the limit; None leaves the choice to the search
+OURS = "lab.search"
+WAYS: dict[str, Callable[[int, float], Order | None]] = {
+    OURS: lambda seed, drop: None,
+    "best single step": lambda seed, drop: _single_steps,
+    "format then engine": lambda seed, drop: _format_then_engine(drop),
+    "random search": lambda seed, drop: _at_random(seed),
+}
+
+
+class SearchedRow(Record):
+    """What one way returned: its speed-up over eager and its loss, measured again beside the
+    others, and what it took.
+    """
+
+    model: str
+    seed: int
+    way: str
+    metric_drop: float  # that was allowed
+    steps: tuple[str, ...]
+    speedup: float
+    interval: tuple[float, float]
+    loss: float  # of the metric, on all test data
+    trials: int
+    seconds: float
+
+    @property
+    def is_past(self) -> bool:
+        """Whether it loses more than was allowed."""
+        return not self.loss <= self.metric_drop
+
+
+class SearchBench(BenchRecord):
+    """The result of `python -m benchmarks search`."""
+
+    caption: ClassVar[str] = "recipes found in {0.seconds:g} s on {0.machine}, timed again in turn"
+    seconds: float
+    seeds: int
+    rows: tuple[SearchedRow, ...] = ()
+
+    def table(self) -> list[dict[str, str]]:
+        """A row for each model and way: means over seeds, with their ranges."""
+        return [
+            {
+                "model": model,
+                "way": way,
+                "× over eager": spread([row.speedup for row in rows]),
+                "points lost": spread([100 * row.loss for row in rows]),
+                "past its limit": f"{sum(row.is_past for row in rows)} of {len(rows)}",
+                "trials": spread([row.trials for row in rows]),
+                "seconds": spread([row.seconds for row in rows]),
+            }
+            for model in dict.fromkeys(row.model for row in self.rows)
+            for way in WAYS
+            if (rows := [row for row in self.rows if (row.model, row.way) == (model, way)])
+        ] or super().table()
+
+    def beside(self, way: str) -> str:
+        """The speed of the search's recipes over those of another way, and where it is certain."""
+        others = {(row.model, row.seed): row for row in self.rows if row.way == way}
+        pairs = [(row, others[row.model, row.seed]) for row in self.rows if row.way == OURS]
+        ratios = [ours.speedup / other.speedup for ours, other in pairs]
+        faster = sum(ours.interval[0] > other.interval[1] for ours, other in pairs)
+        slower = sum(ours.interval[1] < other.interval[0] for ours, other in pairs)
+        mean = prod(ratios) ** (1 / len(ratios))
+        return (
+            f"{times(mean, (min(ratios), max(ratios)))} as fast as that of {way}, certainly faster "
+            f"in {faster} and slower in {slower} of {len(pairs)}"
+        )
+
+    @property
+    def sentences(self) -> list[str]:
+        """The search beside each other way, and how often each was past a limit."""
+        if not self.rows:
+            return []
+        beside = "; ".join(self.beside(way) for way in WAYS if way != OURS)
+        rows = {way: [row for row in self.rows if row.way == way] for way in WAYS}
+        past = [f"{way} {sum(row.is_past for row in rows[way])}" for way in WAYS]
+        drops = [row.metric_drop for row in self.rows]
+        return [
+            f"The recipe of {OURS} is {beside}.",
+            f"Past their limits of {percent(min(drops))} to {percent(max(drops))}, of "
+            f"{len(rows[OURS])} each: {listed(past)}.",
+        ]
+
+    @property
+    def summary(self) -> str:
+        """The search beside each other way, searches past a limit, and the failures."""
+        return "\n".join([*self.sentences, *self.failed])
+
+
+def bench(
+    names: Names = None,
+    *,
+    seconds: Annotated[float, typer.Option(help="Of each search.", min=0.1)] = 60.0,
+    seeds: Annotated[int, typer.Option(help="Searches of each model in each way.", min=1)] = 3,
+) -> SearchBench:
+    """Search in the same seconds as lab.search, one step at a time, format before engine, and at
+    random: speed-up measured again in turn, loss, trials.
+    """
+    check_known(names or (), trained_names())
+    hardware()  # is measured once, and counts for none of the searches
+    due = {
+        f"{model}, seed {seed}": (model, seed) for model in names or MODELS for seed in range(seeds)
+    }
+    measured = measured_rows(list(due), lambda name: _searched(*due[name], seconds), "seeds")
+    return SearchBench(seconds=seconds, seeds=seeds, **measured)
+
+
+def _searched(model: str, seed: int, seconds: float) -> list[SearchedRow]:
+    """Search in every way within one limit, in random order; time what they return in turn."""
+    draw = random.Random(seed)
+    drop = float(f"{DROPS[0] * (DROPS[1] / DROPS[0]) ** draw.random():.2g}")
+    found = {
+        way: found_in_child(model, way, seed, drop, seconds)
+        for way in draw.sample(list(WAYS), len(WAYS))
+    }
+    work = load(model)
+    recipes: dict[str, Any] = {
+        way: Recipe(found[way].best.steps, limit=WIDE_OPEN) for way in WAYS
+    }  # a loss is reported, not refused
+    compared = compare(work, rounds=ROUNDS, seconds=seconds, **recipes)
+    before = compared[compared.baseline].metric
+    rows = []
+    for way, result in found.items():
+        again = compared[way]
+        if again.speedup is None or again.metric is None or before is None:
+            raise MeasureError(f"the recipe of {way} cannot be timed again: {again.failure}")
+        rows.append(
+            SearchedRow(
+                model=model,
+                seed=seed,
+                way=way,
+                metric_drop=drop,
+                steps=tuple(step.label for step in recipes[way].steps),
+                speedup=again.speedup,
+                interval=again.speedup_interval or (again.speedup, again.speedup),
+                loss=work.metric_lost(before, again.metric),
+                trials=sum(row.latency_ms is not None for row in result.rows),
+                seconds=result.took_s,
+            )
+        )
+    return rows
+
+
+def found_in_child(model: str, way: str, seed: int, drop: float, seconds: float) -> SearchResult:
+    """A search in a process of its own, with nothing in its caches but the machine's figures."""
+    with tempfile.TemporaryDirectory(prefix="paifuser-") as folder:
+        for file in cache_folder().glob("hardware-*.json"):
+            shutil.copy(file, folder)
+        kept = Path(folder) / "search.json"
+        words = f"{model!r}, {way!r}, {seed}, {drop}, {seconds}, {str(kept)!r}"
+        printed(
+            f"{way} of {model}",
+            ["-c", f"from benchmarks.search import keep_found; keep_found({words})"],
+            limit_s=seconds + MORE_S,
+            PAIFUSER_CACHE=folder,
+            TORCHINDUCTOR_CACHE_DIR=folder,
+        )
+        return SearchResult.load(kept)
+
+
+def keep_found(model: str, way: str, seed: int, drop: float, seconds: float, path: str) -> None:
+    """In the child process: search in one way, and save what it found."""
+    work = load(model)
+    work.output()  # the cost of torch's first call in a process is no part of a search
+    *_, found = searches(
+        work, metric_drop=drop, seconds=seconds, order=WAYS[way](seed, drop), seed=seed
+    )
+    found.save(path)
