@@ -296,6 +296,10 @@ def sweep_(
         str | None,
         typer.Option(help="The figure or parameter to sort by; the metric, else the latency."),
     ] = None,
+    study: Annotated[
+        str | None,
+        typer.Option(help="A database that sweeps share, such as sqlite:///runs.db."),
+    ] = None,
     trust: Trust = False,
     force: Force = False,
 ) -> None:
@@ -307,7 +311,9 @@ def sweep_(
     from .sweep import sweep
 
     values = values_of(parameter) | ({"trust": [True]} if trust else {})
-    swept = sweep(path, values, out, jobs=jobs, sort=sort, replace=force, on_run=_print_run)
+    swept = sweep(
+        path, values, out, jobs=jobs, sort=sort, replace=force, study=study, on_run=_print_run
+    )
     print_table(swept.title, swept.table())
     typer.echo(f"in {out}: sweep.json, sweep.md and sweep.html")
     raise typer.Exit(130 if swept.is_interrupted else 1 if swept.failed else 0)

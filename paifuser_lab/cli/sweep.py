@@ -5,6 +5,7 @@ reads its run as JSON from standard input, and reports its error on standard err
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -23,6 +24,7 @@ import nbformat
 from .._files import read_text, write_text
 from ..errors import FileError, PaifuserError, first_line
 from ..machine.host import usable_cores
+from ..planner.store import Runs
 from ..progress import progress
 from ..records import Comparison, Measurement, Record, Sweep, SweepRun, Value
 from .grid import Run, runs_of
@@ -51,6 +53,7 @@ def sweep(
     jobs: int = 1,
     sort: str | None = None,
     replace: bool = False,
+    study: str | None = None,
     on_run: Callable[[SweepRun], None] | None = None,
 ) -> Sweep:
     """Run a notebook with every combination of the values; `out` receives a folder per run,
@@ -59,7 +62,9 @@ def sweep(
     Runs that an earlier sweep completed are not repeated, unless `replace`. A run that fails is
     reported in its row, its notebook is kept until there as `<run>.failed.ipynb`, and the others
     continue. On an interrupt, running notebooks leave no
-    folder, and complete runs stay.
+    folder, and complete runs stay. `study` is a database, such as "sqlite:///runs.db": what any
+    sweep of this notebook that names it has completed is not repeated either, and what another
+    process runs at the moment is left to it.
     """
     notebook, out = Path(notebook), Path(out).resolve()
     if jobs < 1:
@@ -69,11 +74,19 @@ def sweep(
     runs = runs_of(notebook, values)
     due = [run for run in runs if replace or not _is_done(notebook, out / run.name)]
     _make_folder(out)
-    failures, is_interrupted = _Pool(notebook, out, jobs, replace=replace).run(due, on_run)
+    shared = Runs.open(study, _study_name(notebook)) if study is not None else None
+    pool = _Pool(notebook, out, jobs, replace=replace, shared=shared)
+    if shared is not None:
+        names = {run.name for run in due}
+        for run in (run for run in runs if run.name not in names):
+            pool.share(run)
+    failures, is_interrupted = pool.run(due, on_run)
     rows = [
-        _row(run, out, failures)
+        pool.row(run, failures)
         for run in runs
-        if run.name in failures or _is_complete(notebook, out / run.name)
+        if run.name in failures
+        or run.name in pool.elsewhere
+        or _is_complete(notebook, out / run.name)
     ]
     known = dict.fromkeys(name for row in rows for name in (*row.figures, *row.parameters))
     order = sort if sort in known else _usual_order(rows)
@@ -100,8 +113,12 @@ def sweep(
 class _Pool:
     """The running processes of a sweep."""
 
-    def __init__(self, notebook: Path, out: Path, jobs: int, *, replace: bool) -> None:
+    def __init__(
+        self, notebook: Path, out: Path, jobs: int, *, replace: bool, shared: Runs | None
+    ) -> None:
         self.notebook, self.out, self.jobs, self.replace = notebook, out, jobs, replace
+        self.shared = shared
+        self.elsewhere: dict[str, SweepRun] = {}  # by name, what is left to other sweeps
         self.alive: set[subprocess.Popen[str]] = set()
         self.lock = threading.Lock()
         self.is_stopped = False
@@ -117,7 +134,7 @@ class _Pool:
         bar = progress(what, len(due)) if on_run is None else nullcontext()
         with ThreadPoolExecutor(self.jobs) as threads, bar as shown:
             waiting: dict[Future[str | None], Run] = {
-                threads.submit(self._run_process, run): run for run in due
+                threads.submit(self._run, run): run for run in due
             }
             try:
                 for future in as_completed(waiting):
@@ -125,7 +142,7 @@ class _Pool:
                     if failure:
                         failures[run.name] = failure
                     if on_run is not None:
-                        row = _row(run, self.out, failures)
+                        row = self.row(run, failures)
                         on_run(row.model_copy(update={"seconds": self.seconds.get(run.name)}))
                     if shown is not None:
                         shown.advance(doing=run.name)
@@ -133,6 +150,38 @@ class _Pool:
                 self._stop()
                 return failures, True
         return failures, False
+
+    def row(self, run: Run, failures: Mapping[str, str]) -> SweepRun:
+        """What a run gave, here or in another sweep."""
+        if run.name in failures:
+            return SweepRun(name=run.name, parameters=run.parameters, failure=failures[run.name])
+        return self.elsewhere.get(run.name) or reported(run, self.out / run.name)
+
+    def share(self, run: Run) -> None:
+        """Keep a complete run of this folder for other sweeps."""
+        assert self.shared is not None
+        if isinstance(number := self.shared.begin(_key(run)), int):
+            self.shared.end(number, _key(run), self._shown(run))
+
+    def _shown(self, run: Run) -> SweepRun:
+        """A complete run as other sweeps show it."""
+        row = self.row(run, {})
+        place = f"run in {self.out / run.name} on {os.uname().nodename}"
+        return row.model_copy(update={"note": "; ".join(filter(None, (row.note, place)))})
+
+    def _run(self, run: Run) -> str | None:
+        """Run one notebook, unless another sweep has it; return its error message if it failed."""
+        if self.shared is None or self.is_stopped:
+            return self._run_process(run)
+        begun = self.shared.begin(_key(run), again=self.replace)
+        if isinstance(begun, SweepRun):
+            own = {"name": run.name, "parameters": run.parameters}
+            self.elsewhere[run.name] = begun.model_copy(update=own)
+            return None
+        failure = self._run_process(run)
+        is_done = failure is None and not self.is_stopped
+        self.shared.end(begun, _key(run), self._shown(run) if is_done else None)
+        return failure
 
     def _run_process(self, run: Run) -> str | None:
         """Run one process to its end; return its error message, or None if it succeeded."""
@@ -226,10 +275,15 @@ def _cells(path: Path) -> list[str]:
     ]
 
 
-def _row(run: Run, out: Path, failures: Mapping[str, str]) -> SweepRun:
-    if run.name in failures:
-        return SweepRun(name=run.name, parameters=run.parameters, failure=failures[run.name])
-    return reported(run, out / run.name)
+def _key(run: Run) -> str:
+    """A run's parameters, in whichever order they were given."""
+    return json.dumps(run.parameters, sort_keys=True)
+
+
+def _study_name(notebook: Path) -> str:
+    """A study holds the runs of one notebook, with one text."""
+    digest = hashlib.sha256("\n".join(_cells(notebook)).encode()).hexdigest()
+    return f"sweep · {notebook.name} · {digest[:12]}"
 
 
 def _usual_order(rows: Sequence[SweepRun]) -> str | None:

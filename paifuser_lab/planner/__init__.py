@@ -3,7 +3,7 @@
 searching      `search`: the best recipe within limits; `searches` yields it as it goes
 space          what a search may change, axis by axis
 predict        what combinations are expected to reach, by their parts
-store          where the trials of searches are kept
+store          where the trials of searches and the runs of sweeps are kept
 contributions  what each step of the best recipe contributes, left out in turn
 halves         test data to choose by, and test data that judge
 ranking        the options of a search, and the order of its candidates

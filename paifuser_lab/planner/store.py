@@ -1,4 +1,5 @@
-"""Where the trials of searches are kept: studies of Optuna in a database, SQLite by default.
+"""Where the trials of searches and the runs of sweeps are kept: studies of Optuna in a database,
+SQLite by default.
 
 A trial holds its candidate as it was measured: steps and figures, never a weight or a datum. A
 search that goes on reads them back, and what a killed process had begun is begun again. The history
@@ -8,6 +9,7 @@ of everything measured is a table of the same database (`variant/history.py`).
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import warnings
@@ -22,7 +24,7 @@ import psutil
 
 from .._files import HISTORY_OFF, history_file
 from ..errors import FileError, first_line
-from ..records import Candidate
+from ..records import Candidate, SweepRun
 from .space import Point
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 SCHEMA = 2  # 2: the choices of a study are kept, and ONNX Runtime may spin
 PAUSES_S = (0.05, 0.1, 0.2, 0.4)  # between attempts to open a database
 ROW, VALUES, OWNER, QUEUED = "candidate", "values", "owner", "queued"
+KEY, TOKEN, RUN = "key", "token", "run"
 
 
 def default_url() -> str | None:
@@ -151,7 +154,7 @@ class Study:
         }
         with _named_errors(self.where):
             trial = self.study.ask(choices)
-            trial.set_user_attr(OWNER, [os.uname().nodename, os.getpid(), _started(os.getpid())])
+            trial.set_user_attr(OWNER, _owner())
         return trial, Point(**trial.params)
 
     def tell(
@@ -183,6 +186,80 @@ class Study:
 
         with _named_errors(self.where):
             self.study.tell(trial, state=TrialState.FAIL)
+
+
+@dataclass
+class Runs:
+    """The runs of sweeps of one notebook: what those that are complete gave, and who is at which.
+
+    A process that begins a run adds a trial, and the least number of those of one run has it.
+    """
+
+    study: optuna.Study
+    where: str
+
+    @classmethod
+    def open(cls, url: str, name: str) -> Runs:
+        """The runs in a database, also those of other processes."""
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        with _named_errors(url):
+            study = optuna.create_study(study_name=name, storage=_storage(url), load_if_exists=True)
+        return cls(study, url)
+
+    def begin(self, key: str, *, again: bool = False) -> int | SweepRun:
+        """The number under which this process has a run; a row instead where it is complete, unless
+        `again`, or where a living process is at it.
+        """
+        import optuna
+
+        token = uuid4().hex
+        with _named_errors(self.where):
+            if (other := self._other(key, again)) is not None:
+                return other
+            attributes = {KEY: key, OWNER: _owner(), TOKEN: token}
+            state = optuna.trial.TrialState.RUNNING
+            self.study.add_trial(optuna.trial.create_trial(state=state, user_attrs=attributes))
+            own = next(trial for trial in self._trials(key) if trial.user_attrs.get(TOKEN) == token)
+            if (other := self._other(key, again, before=own.number)) is None:
+                return own.number
+            self.study.tell(own.number, state=optuna.trial.TrialState.FAIL)
+            return other
+
+    def end(self, number: int, key: str, row: SweepRun | None) -> None:
+        """Give a run back, with what it gave; without, it is tried again another time."""
+        import optuna
+
+        with _named_errors(self.where):
+            if row is not None:
+                # a trial of its own: only a new one takes its row and its state at once
+                attributes = {KEY: key, RUN: json.loads(row.model_dump_json())}
+                self.study.add_trial(optuna.trial.create_trial(value=0.0, user_attrs=attributes))
+            self.study.tell(number, state=optuna.trial.TrialState.FAIL)
+
+    def _trials(self, key: str) -> list[optuna.trial.FrozenTrial]:
+        trials = self.study.get_trials(deepcopy=False)
+        return [trial for trial in trials if trial.user_attrs.get(KEY) == key]
+
+    def _other(self, key: str, again: bool, before: float = math.inf) -> SweepRun | None:
+        """The newest row of a complete run, or one that says who is at it."""
+        from optuna.trial import TrialState
+
+        for trial in reversed(self._trials(key)):
+            if trial.state == TrialState.COMPLETE and not again:
+                return SweepRun.model_validate(trial.user_attrs[RUN])
+            owner: Any = trial.user_attrs.get(OWNER)
+            is_running = trial.state == TrialState.RUNNING and trial.number < before
+            if is_running and _is_alive(owner):
+                note = f"not run here: process {owner[1]} on {owner[0]} is at it"
+                return SweepRun(name=key, parameters={}, note=note)
+        return None
+
+
+def _owner() -> list[Any]:
+    """This process, so that others can tell whether it still runs."""
+    return [os.uname().nodename, os.getpid(), _started(os.getpid())]
 
 
 def _sampler(seed: int) -> optuna.samplers.BaseSampler:

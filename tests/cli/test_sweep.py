@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import optuna
 import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import paifuser_lab as lab
 from paifuser_lab.cli import grid, program
@@ -27,6 +29,7 @@ from paifuser_lab.cli import sweep as running
 from paifuser_lab.cli.grid import Run, runs_of, values_of
 from paifuser_lab.cli.sweep import reported, sweep
 from paifuser_lab.errors import FileError, PaifuserError
+from paifuser_lab.planner import store
 from paifuser_lab.records import Comparison, Measurement, StepReport, Sweep, SweepRun
 
 PARAMETERS = (
@@ -159,6 +162,150 @@ def test_complete_runs_are_not_repeated(notebook: Path, tmp_path: Path) -> None:
         on_run=lambda run: done.append(run.name),
     )
     assert done[1:] == ["ratio=0.3,word=a"]
+
+
+@pytest.fixture
+def shared(notebook: Path, tmp_path: Path, fake_worker: None) -> Callable[..., list[SweepRun]]:
+    """Sweeps of `word` in a folder, with one database."""
+
+    def run(folder: str, words: list[str], **options: Any) -> list[SweepRun]:
+        values = {"word": words} | options.pop("values", {})
+        url = f"sqlite:///{tmp_path / 'runs.db'}"
+        return list(sweep(notebook, values, tmp_path / folder, study=url, **options).runs)
+
+    return run
+
+
+def folders(of: Path) -> set[str]:
+    return {path.name for path in of.iterdir() if path.is_dir()}
+
+
+def test_a_run_that_is_complete_is_not_repeated_in_another_folder_of_the_study(
+    shared: Callable[..., list[SweepRun]], notebook: Path, tmp_path: Path
+) -> None:
+    sweep(notebook, {"word": ["c"]}, tmp_path / "one")  # before there is a study
+    first = shared("one", ["a", "b", "c"], values={"ratio": [0.3]}) + shared("one", ["c"])
+    assert len(folders(tmp_path / "one")) == 4 and not any(run.note for run in first)
+    (again,) = shared("two", ["a"], values={"ratio": [0.3]})
+    assert again.parameters == {"word": "a", "ratio": 0.3} and again.figures == first[0].figures
+    assert f"run in {tmp_path / 'one' / again.name} on {os.uname().nodename}" == again.note
+    (other,) = shared("two", ["c"])
+    assert other.figures and str(tmp_path / "one") in other.note
+    assert not folders(tmp_path / "two")
+    in_other_order = ["-p", "ratio=0.3", "-p", "word=b", "--out", str(tmp_path / "two")]
+    study = ["--study", f"sqlite:///{tmp_path / 'runs.db'}"]
+    printed = CliRunner().invoke(program.app, ["sweep", str(notebook), *in_other_order, *study])
+    assert printed.exit_code == 0 and f"run in {tmp_path / 'one'}" in printed.output
+    assert not folders(tmp_path / "two")
+    assert not shared("two", ["c", "d"], replace=True)[0].note
+    assert folders(tmp_path / "two") == {"word=c", "word=d"}
+    assert str(tmp_path / "two") in shared("three", ["c"])[0].note  # the newest
+    notebook.write_text(notebook.read_text().replace("the loss is NaN", "the loss is no number"))
+    assert not shared("four", ["a"], values={"ratio": [0.3]})[0].note
+
+
+def test_a_run_of_the_study_that_failed_or_was_stopped_is_tried_again(
+    shared: Callable[..., list[SweepRun]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("one", "one", "two"):
+        assert [run.failure for run in shared(folder, ["fail"])] == ["it failed"]
+    monkeypatch.setattr(running._Pool, "_run_process", lambda pool, run: pool._stop())
+    assert not shared("one", ["a"])
+    monkeypatch.undo()
+    assert [each.state.name for each in opened(tmp_path).get_trials()] == ["FAIL"] * 4
+
+
+def opened(tmp_path: Path) -> Any:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    (name,) = optuna.get_all_study_names(url)
+    return optuna.load_study(study_name=name, storage=url)
+
+
+KEY_OF_A = '{"word": "a"}'
+
+
+def claim(study: Any, owner: list[Any]) -> None:
+    attributes = {store.KEY: KEY_OF_A, store.OWNER: owner, store.TOKEN: "another's"}
+    state = optuna.trial.TrialState.RUNNING
+    study.add_trial(optuna.trial.create_trial(state=state, user_attrs=attributes))
+
+
+def test_a_run_that_a_living_process_is_at_is_left_to_it_and_one_of_a_dead_process_is_not(
+    shared: Callable[..., list[SweepRun]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared("one", ["b"])
+    parent = os.getppid()
+    living = [os.uname().nodename, parent, psutil.Process(parent).create_time()]
+    real, adding = optuna.Study.add_trial, []
+
+    def meanwhile(study: Any, trial: Any) -> None:
+        if not adding:
+            adding.append(trial)
+            claim(study, living)
+        real(study, trial)
+
+    monkeypatch.setattr(optuna.Study, "add_trial", meanwhile)
+    for options in ({}, {}, {"replace": True}):  # once it came while this process began
+        left, _ = sorted(shared("one", ["a", "b"], **options), key=lambda run: run.name)
+        assert left.note == f"not run here: process {parent} on {living[0]} is at it"
+        assert left.parameters == {"word": "a"} and folders(tmp_path / "one") == {"word=b"}
+    study = opened(tmp_path)
+    number = next(each.number for each in study.get_trials() if each.state.name == "RUNNING")
+    study.tell(number, state=optuna.trial.TrialState.FAIL)
+    claim(study, [living[0], parent, 1.0])  # another process had this number
+    assert [run.note for run in shared("one", ["a"])] == [""]
+    assert folders(tmp_path / "one") == {"word=a", "word=b"}
+
+
+def test_of_two_that_begin_a_run_together_the_first_has_it(
+    shared: Callable[..., list[SweepRun]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = os.getppid()
+    living = [os.uname().nodename, parent, psutil.Process(parent).create_time()]
+    real, added = optuna.Study.add_trial, []
+
+    def then_another(study: Any, trial: Any) -> None:
+        real(study, trial)
+        if not added:
+            added.append(trial)
+            claim(study, living)
+
+    monkeypatch.setattr(optuna.Study, "add_trial", then_another)
+    assert [run.note for run in shared("one", ["a"])] == [""]
+    assert folders(tmp_path / "one") == {"word=a"}
+
+
+def test_two_processes_with_one_study_divide_the_runs(
+    shared: Callable[..., list[SweepRun]], notebook: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import sys; from paifuser_lab.cli import sweep as running\n"
+        "notebook, worker, out, url = sys.argv[1:]\n"
+        "running.WORKER = [sys.executable, worker]\n"
+        "swept = running.sweep(notebook, {'seed': range(4)}, out, study=url, jobs=2)\n"
+        "assert len(swept.runs) == 4 and not swept.failed"
+    )
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    outs = [tmp_path / "one", tmp_path / "two"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(notebook), str(tmp_path / "running.py"), str(out), url]
+        )
+        for out in outs
+    ]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    ran = [folders(out) for out in outs]
+    assert len(ran[0]) + len(ran[1]) == 4 == len(ran[0] | ran[1])
+    states = [trial.state.name for trial in opened(tmp_path).get_trials()]
+    assert states.count("COMPLETE") == 4 and "RUNNING" not in states
+
+
+def test_a_study_that_cannot_be_used_is_named(
+    shared: Callable[..., list[SweepRun]], tmp_path: Path
+) -> None:
+    (tmp_path / "runs.db").write_text("no database")
+    with pytest.raises(FileError, match=r"runs.db cannot be used"):
+        shared("one", ["a"])
 
 
 @pytest.mark.usefixtures("fake_worker")
