@@ -425,6 +425,26 @@ def test_layers_that_share_a_weight_share_its_format_and_its_bytes(pace, own_cac
     assert len(seen) > 1 and all(table == head for table, head in seen)
 
 
+def test_a_format_that_one_of_them_was_not_timed_in_is_none_of_the_others(
+    pace, own_cache, monkeypatch
+):
+    find = LatencyTable.find
+
+    def forgetful(self, likeness, name, around):
+        is_head = "out_features=7" in likeness
+        return None if is_head and name == "int4-weights" else find(self, likeness, name, around)
+
+    monkeypatch.setattr(LatencyTable, "find", forgetful)
+    work = Workload(Tied(), ids(), name="tied")
+    names = ("fp32", "int4-weights")
+    allocation = plan_precision(
+        work, size_bytes=1e6, sensitivity=sensitivity_of(work), formats=names
+    )
+    points = allocation.everything
+    assert {(one.formats["table"], one.formats["head"]) for one in points} == {("fp32", "fp32")}
+    assert {one.formats["body"] for one in points} == set(names)
+
+
 def test_an_embedding_of_few_bits_can_be_among_16_bit_layers(pace, own_cache):
     torch.manual_seed(0)
     work = Workload(

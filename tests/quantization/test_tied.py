@@ -48,6 +48,13 @@ def test_they_hold_one_weight_and_compute_as_if_each_had_its_own(name: str) -> N
 
 
 @pytest.mark.parametrize("name", WEIGHTS_ONLY)
+def test_a_model_without_a_workload_shares_them_too(name: str) -> None:
+    with pytest.warns(UserWarning, match="no data"):
+        model: Any = lab.quantize_model(Tied(), precision=name).module
+    assert model.head.values is model.table.values and model.head.scales is model.table.scales
+
+
+@pytest.mark.parametrize("name", WEIGHTS_ONLY)
 def test_a_saved_variant_shares_them_again(name: str, tmp_path: Any) -> None:
     work = tied()
     variant = chosen(work, default=name)
