@@ -5,6 +5,7 @@ where the texts part.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from pydantic import Field
 
@@ -67,9 +68,11 @@ class GenerationComparison(TableRecord):
         """The unchanged model in torch."""
         return self.rows[0]
 
-    def verdict(self, row: GenerationRow) -> Verdict:
-        """Whether a row decodes faster than the baseline, if that can be told."""
-        before, now = self.baseline.decode, row.decode
+    def verdict(
+        self, row: GenerationRow, phase: Literal["prefill", "decode"] = "decode"
+    ) -> Verdict:
+        """Whether a row is faster than the baseline in a phase, if that can be told."""
+        before, now = getattr(self.baseline, phase), getattr(row, phase)
         if now is None or before is None or row is self.baseline:
             return verdict(None, None if now is None else now.ms, None, None)
         return verdict(before.ms, now.ms, now.speedup, now.interval, self.quality)

@@ -37,7 +37,7 @@ from .style import Drawing, Plot, Theme, blank, visible, without_middle, wrapped
 
 PIXELS_PER_INCH = 85
 MOST_ITEMS = 6
-WIDEST_ITEM = 84  # characters beside names: a longer line leaves the panels no room
+WIDEST_ITEM = 78  # characters beside names: a longer line leaves the panels no room
 LINE = 0.16  # inches of a line above the panels
 MOST_TOOLTIPS = 600  # of a mark, its largest rows
 THINNEST = 1.5  # pixels: a thinner box would be all edge

@@ -4,13 +4,13 @@ perplexity, and the texts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import takewhile
+from typing import Literal
 
 from ..records import GenerationComparison, counted
 from ..records.generation import GenerationRow, Phase
 from ..records.text import readable_bytes, readable_ms
-from .picture import Axis, Boxes, Dots, Labels, Panel, Picture, Sheet, Tips
+from .picture import Axis, Boxes, Labels, Panel, Picture, Sheet, Tips
 
 ROW_HEIGHT = 26  # pixels of the page
 TONES = {"good": "good", "bad": "bad", "even": "main"}
@@ -23,18 +23,18 @@ def picture(compared: GenerationComparison) -> Picture:
     """
     rows = [row for row in compared.rows if row.decode is not None]
     panels = (
-        _bars(compared, rows, "tokens a second", lambda row: row.decode),
-        _bars(compared, rows, "prompt tokens a second", lambda row: row.prefill),
+        _bars(compared, rows, "tokens a second", "decode"),
+        _bars(compared, rows, "prompt tokens a second", "prefill"),
     )
-    evaluated = [row for row in rows if row.perplexity is not None and row.size_bytes]
+    sized = [row for row in rows if row.size_bytes]
     return Picture(
         title=compared.title,
         label=f"{counted(len(rows), 'row')}, the original first",
         rows=(
             *((panel,) for panel in panels if rows),
-            *([(_sizes(compared, evaluated),)] if evaluated else []),
+            *([(_sizes(sized),)] if sized else []),
         ),
-        items=tuple((_name(row), _text(compared, row)) for row in rows if row.text),
+        items=_texts(compared, rows),
         tables=(Sheet("generation", compared.table(), compared.text_columns),),
         note=f"below, each text; {PARTS.strip()} is where it parts from the original's",
     )
@@ -48,55 +48,69 @@ def _bars(
     compared: GenerationComparison,
     rows: list[GenerationRow],
     label: str,
-    phase_of: Callable[[GenerationRow], Phase | None],
+    phase: Literal["prefill", "decode"],
 ) -> Panel:
-    phases = [phase_of(row) for row in rows]
+    phases = [getattr(row, phase) for row in rows]
     rates = [0.0 if phase is None else phase.tokens_per_s for phase in phases]
     names, texts = [_name(row) for row in rows], [_rate(phase) for phase in phases]
+    texts[0] = texts[0].partition(" · ")[0]  # of the original there is nothing to compare
     tips = Tips(names, ["" if one is None else f"{readable_ms(one.ms)} ms" for one in phases])
+    tones = [_tone(compared, row, phase) for row in rows]
     marks = (
-        Boxes.in_rows([0.0] * len(rows), rates, tone=_tones(compared, rows), tips=tips),
+        Boxes.in_rows([0.0] * len(rows), rates, tone=tones, tips=tips),
         Labels(rates, range(len(rows)), texts, tone="ink"),
     )
     across = Axis.beside(rates, texts, names, label)
     return Panel(across, Axis.band(names), marks, 46 + ROW_HEIGHT * len(rows))
 
 
-def _tones(compared: GenerationComparison, rows: list[GenerationRow]) -> list[str]:
-    return [
-        "soft" if row is compared.baseline else TONES.get(compared.verdict(row).tone, "soft")
-        for row in rows
-    ]
+def _tone(
+    compared: GenerationComparison, row: GenerationRow, phase: Literal["prefill", "decode"]
+) -> str:
+    if row is compared.baseline:
+        return "soft"
+    return TONES.get(compared.verdict(row, phase).tone, "soft")
 
 
 def _rate(phase: Phase | None) -> str:
     if phase is None:
         return ""
-    faster = "" if phase.speedup is None else f" · {phase.speedup:.2f} ×"
+    faster = "" if phase.interval is None else f" · {phase.speedup:.2f} ×"
     return f"{phase.tokens_per_s:.0f}{faster}"
 
 
-def _sizes(compared: GenerationComparison, rows: list[GenerationRow]) -> Panel:
-    """Down and left is better: a smaller file that knows its next token as well."""
+def _sizes(rows: list[GenerationRow]) -> Panel:
+    """A bar per model and runtime for the bytes of what it runs; shorter is smaller."""
     sizes = [float(row.size_bytes or 0) for row in rows]
-    wavers = [row.perplexity or 0.0 for row in rows]
-    pad = 0.15 * (max(wavers) - min(wavers)) or 0.5
-    lines = [
-        f"{readable_bytes(row.size_bytes or 0)} · perplexity {row.perplexity:.2f}" for row in rows
-    ]
-    dots = Dots(
-        sizes, wavers, tone=_tones(compared, rows), tips=Tips([_name(row) for row in rows], lines)
+    names, texts = [_name(row) for row in rows], [_size(row) for row in rows]
+    marks = (
+        Boxes.in_rows([0.0] * len(rows), sizes),
+        Labels(sizes, range(len(rows)), texts, tone="ink"),
     )
-    across = Axis.linear(0, 1.1 * max(sizes), "size of the file", "bytes", 4)
-    return Panel(
-        across, Axis.linear(min(wavers) - pad, max(wavers) + pad, "perplexity"), (dots,), 220
-    )
+    across = Axis.beside(sizes, texts, names, "size of the weights", "bytes")
+    return Panel(across, Axis.band(names), marks, 46 + ROW_HEIGHT * len(rows))
 
 
-def _text(compared: GenerationComparison, row: GenerationRow) -> str:
-    first = compared.baseline.text
-    if row.text == first or row is compared.baseline:
-        return row.text
-    pairs = zip(row.text, first, strict=False)
-    parted = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    return f"{row.text[:parted]}{PARTS}{row.text[parted:]}"
+def _size(row: GenerationRow) -> str:
+    knows = "" if row.perplexity is None else f" · perplexity {row.perplexity:.2f}"
+    return f"{readable_bytes(row.size_bytes or 0)}{knows}"
+
+
+def _texts(
+    compared: GenerationComparison, rows: list[GenerationRow]
+) -> tuple[tuple[str, str], ...]:
+    """Each different text with whose it is, and where it parts from the original's."""
+    first, names = compared.baseline.text, dict[str, list[str]]()
+    for row in rows:
+        names.setdefault(row.text, []).append(_name(row))
+    return tuple((_named(whose), _parted(text, first)) for text, whose in names.items() if text)
+
+
+def _named(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _parted(text: str, first: str) -> str:
+    pairs = zip(text, first, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return text if text == first else f"{text[:same]}{PARTS}{text[same:]}"

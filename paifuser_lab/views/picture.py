@@ -57,13 +57,15 @@ class Axis:
         return cls(low, high, label, "linear", ticks, tuple(map(FORMATS[readable], ticks)))
 
     @classmethod
-    def beside(cls, ends: Column, texts: Texts, names: Texts, label: str) -> Axis:
+    def beside(
+        cls, ends: Column, texts: Texts, names: Texts, label: str, readable: str = "digits"
+    ) -> Axis:
         """From 0 to where, in a page of least width, each bar has room for the text behind it."""
         named = max(text_width(name[:WIDEST_NAME]) for name in names)
         wide = NARROWEST_PAGE - min(named, 0.4 * NARROWEST_PAGE)
         rooms = [max(wide - text_width(text) - BEHIND, 0.2 * wide) for text in texts]
         most = max(end * wide / room for end, room in zip(ends, rooms, strict=True))
-        return cls.linear(0, most, label)
+        return cls.linear(0, most, label, readable)
 
     @classmethod
     def log(

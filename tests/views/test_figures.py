@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 
 import pytest
@@ -19,6 +18,7 @@ from paifuser_lab.records import (
     Results,
     SwitchStatus,
 )
+from paifuser_lab.records.generation import Phase
 from paifuser_lab.views import (
     DRAWERS,
     acceleration,
@@ -242,8 +242,15 @@ def test_generated_texts_show_where_they_part_from_the_original_and_rates_the_ve
     assert list(tokens.marks[0].x2) == [100, 200] and list(prompts.marks[0].x2) == [1000, 2000]
     assert list(tokens.marks[0].tone) == ["soft", "good"]
     assert list(tokens.marks[1].texts) == ["100", "200 · 2.00 ×"]
-    assert list(sizes.marks[0].x) == [4000, 1000]
-    assert list(sizes.marks[0].y) == pytest.approx([math.exp(3.0), math.exp(3.1)])
+    slower = Phase(ms=9, tokens_per_s=900, speedup=0.9, interval=(0.85, 0.95))
+    rows = compared.rows[0], compared.rows[1].model_copy(update={"prefill": slower})
+    slow = generation.picture(compared.model_copy(update={"rows": rows}))
+    assert [list(panel.marks[0].tone)[1] for (panel,) in slow.rows[:2]] == ["good", "bad"]
+    same = rows[0], rows[1].model_copy(update={"text": "The cat sat"})
+    texts = generation.picture(compared.model_copy(update={"rows": same})).items
+    assert texts == (("net · torch and 1 more", "The cat sat"),)
+    assert list(sizes.marks[0].x2) == [4000, 1000]
+    assert list(sizes.marks[1].texts) == ["4 kB · perplexity 20.09", "1 kB · perplexity 22.20"]
 
 
 def test_a_record_without_a_drawing_is_named():
