@@ -102,9 +102,10 @@ def test_the_linear_layer_of_gpt2_and_one_with_a_bias_are_packed_too():
             assert error(made(given), wanted) < 2.0**-8
 
 
-def test_rows_that_lie_apart_in_memory_are_read_rightly():
+@pytest.mark.parametrize("name", ["int8-weights", "int4-weights"])
+def test_rows_that_lie_apart_in_memory_are_read_rightly(name):
     made, given = (
-        quantized_layer(nn.Linear(64, 32), "int4-weights"),
+        quantized_layer(nn.Linear(64, 32), name),
         torch.randn(64, 4, dtype=torch.bfloat16).t(),
     )
     with torch.no_grad():

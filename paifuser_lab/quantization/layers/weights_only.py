@@ -112,7 +112,7 @@ class WeightsOnly(QuantizedLayer):
             self._packed = (
                 int4.pack(self.numbers) if self.in_nibbles else self.scales[:, 0].to(torch.bfloat16)
             )
-        rows = x.reshape(-1, x.shape[-1]).to(torch.bfloat16)
+        rows = x.reshape(-1, x.shape[-1]).to(torch.bfloat16).contiguous()
         output = (
             int4.product(rows, self._packed)
             if self.in_nibbles
