@@ -29,6 +29,7 @@ from paifuser_lab.quantization import (
     requantizations,
 )
 from paifuser_lab.quantization.layers import on_gpu
+from paifuser_lab.variant.cache import _module_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -415,3 +416,11 @@ def test_a_quantized_model_is_copied_and_counted():
     assert row.parameters == plain.parameters
     assert row.flops == pytest.approx(plain.flops)
     assert row.size_bytes < plain.size_bytes * 0.4
+
+
+@pytest.mark.parametrize(("name", "copies"), [("int8-weights", 1), ("int4-weights", 2)])
+def test_a_layer_that_ran_is_held_once_more_where_its_integers_are_packed(name, copies):
+    layer = quantized_layer(nn.Linear(64, 32), name)
+    with torch.no_grad():
+        layer(torch.randn(1, 64))
+    assert _module_bytes(layer) == copies * weights_bytes(layer)

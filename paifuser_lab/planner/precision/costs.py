@@ -33,6 +33,7 @@ from .layers import PlannedLayer, graph_of, layer_pairs, planned_layers, why_fix
 from .program import Cost, Program, Saving
 
 WHOLE_MODEL_SHARE = 0.25  # of the seconds for timing, for whole models
+GRADIENTS = "fisher"  # the method without second derivatives
 BATCHES = 8  # on which the loss of the whole model in a format is measured
 STOPPED = (
     "the plan was stopped before all layers were timed; the undisturbed timings are kept for "
@@ -175,7 +176,7 @@ class _Choices:
         with all layers in the format: they are too small by the number of tokens or pixels where
         the loss is a mean over these, and do not know of rounded inputs.
         """
-        if self.sensitivity.method != "fisher":
+        if self.sensitivity.method != GRADIENTS:
             return self
         scales: dict[str, float] = {}
         for name in set(self.formats) - set(FLOATS):

@@ -19,7 +19,7 @@ from ...records.allocation import Axis
 from ...saliency import sensitivity as estimate_sensitivity
 from ...variant.recipe import Recipe
 from ...workload import Workload, workload_of
-from .costs import Survey, survey
+from .costs import GRADIENTS, Survey, survey
 from .frontier import Choice, best_choice, frontier, point_of, uniform_choices
 from .latency import Stop
 from .program import is_within
@@ -28,7 +28,6 @@ FORMATS = ("fp32", "bf16", "int8", "int4-weights")
 SHARES = (0.75, 0.5, 0.25)  # of what the model takes in fp32
 # of the methods compared on unseen data, the one whose ranking held best
 GUIDE = "quadratic-curvature"
-GRADIENTS = "fisher"
 FEWEST_SAMPLES = 4  # that tell how long the others will take
 SENSITIVITY_SHARE = 0.6  # of the seconds, for the sensitivity where none is given
 TIMING_SHARE = 0.5  # of the rest

@@ -46,7 +46,7 @@ class Saving(NamedTuple):
 @dataclass(frozen=True)
 class Program:
     """The formats that each layer can have, each with its cost over a base; savings of pairs, and
-    pairs that have the same format.
+    pairs that have the same options and the same format.
     """
 
     options: Sequence[Mapping[str, Cost]]
@@ -189,12 +189,10 @@ class _Matrix:
 
         rows = []
         for first, second in self.program.equal:
-            for name in {*self.program.options[first], *self.program.options[second]}:
-                row = numpy.zeros(self.width)
-                for layer, sign in ((first, 1), (second, -1)):
-                    if (layer, name) in self.index_of:
-                        row[self.index_of[layer, name]] = sign
-                rows.append(row)
+            for name in self.program.options[first]:
+                rows.append(numpy.zeros(self.width))
+                rows[-1][self.index_of[first, name]] = 1
+                rows[-1][self.index_of[second, name]] = -1
         return [LinearConstraint(numpy.stack(rows), 0, 0)] if rows else []
 
     def _products(self) -> list[Any]:
