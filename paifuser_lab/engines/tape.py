@@ -7,8 +7,9 @@ the tensors hold: a model is recorded for two different inputs, and both recordi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
@@ -30,6 +31,7 @@ LEAVES_TORCH = ("numpy", "tolist", "data_ptr", "untyped_storage", "__array__", "
 READS = "reads what a tensor holds, so that another call may run other operators"
 MAX_ERROR = 1e-5  # of the same operators on the same inputs: sums by several threads may differ
 OTHER_SCALE = 0.9  # of the second inputs
+INTEGER = re.compile(r"(?<![\w.])-?\d+(?![\w.])")  # in a line of code
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Tape:
     constants: list[Any] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     spec: Any = None
+    has_length: bool = False  # whether the lines have a number n in them
 
     @classmethod
     def of(cls, model: nn.Module, inputs: Inputs) -> Tape:
@@ -71,14 +74,43 @@ class Tape:
             ) from error
         return tape
 
+    @classmethod
+    def with_length(cls, at: Callable[[int], nn.Module], inputs: Inputs, length: int) -> Tape:
+        """Record calls whose operators differ in a length alone, such as of what a cache holds: for
+        this length and the next two. Integers that grow with it become `n` plus a constant; the
+        function of the tape takes n after the inputs.
+        """
+        other = inputs.map(torch.zeros_like)
+        first, second = _recorded(at(length), inputs), _recorded(at(length + 1), other)
+        tape = first._following(second, length, 1)
+        third = first._following(_recorded(at(length + 2), other), length, 2)
+        if not tape.equals(third):
+            raise StepError("its operators depend on more than the length.")
+        tape._check_output(at(length + 2), other, length + 2)
+        return tape
+
+    def _following(self, other: Tape, length: int, more: int) -> Tape:
+        """This tape of a call at a length, with n for what is larger in one at `more` above it."""
+        if len(self.operations) != len(other.operations):
+            raise StepError("it runs other operators at another length.")
+        pairs = zip(self.operations, other.operations, strict=True)
+        operations = [replace(a, line=_grown(a.line, b.line, length, more)) for a, b in pairs]
+        tape = replace(self, operations=operations, has_length=True)
+        if not tape.equals(replace(other, operations=operations)):
+            raise StepError("it runs other operators at another length.")
+        return tape
+
     def _check(self, model: nn.Module, other: Inputs) -> None:
         """Raise unless other inputs run the same operators, and their replay the same output."""
         if not self.equals(_recorded(model, other)):
             raise StepError("it runs other operators for other inputs of the same shapes.")
+        self._check_output(model, other)
+
+    def _check_output(self, model: nn.Module, other: Inputs, *length: int) -> None:
         fresh = other.clone()
         with _Escapes(model):
             expected = fresh(model)
-        error, _ = output_error(expected, self.compiled()(*other.clone().tensors))
+        error, _ = output_error(expected, self.compiled()(*other.clone().tensors, *length))
         if not error <= MAX_ERROR:  # nor NaN
             raise StepError("its output depends on more than torch's operators and its inputs.")
 
@@ -96,7 +128,8 @@ class Tape:
         """A function of the input tensors; with `marks` it adds the time after each operator."""
         space: dict[str, Any] = {f"k{index}": value for index, value in enumerate(self.constants)}
         last = {name: index for index, one in enumerate(self.operations) for name in one.tensors}
-        lines = [f"def replay({', '.join(f'a{index}' for index in range(self.count))}):"]
+        takes = [*(f"a{index}" for index in range(self.count)), *(["n"] if self.has_length else [])]
+        lines = [f"def replay({', '.join(takes)}):"]
         if marks is not None:
             space |= {"mark": marks.append, "now": perf_counter}
             lines.append(" mark(now())")
@@ -215,6 +248,19 @@ def _changed(tensor: Tensor) -> Tensor:
     """Another tensor like this one; integers stay within the same range."""
     moved = tensor.roll(1, -1) if tensor.dim() else tensor
     return (moved * OTHER_SCALE).to(tensor.dtype) if tensor.is_floating_point() else moved
+
+
+def _grown(line: str, other: str, length: int, more: int) -> str:
+    """A line with `n` in place of the integers that are larger by `more` in the other one."""
+    if INTEGER.split(line) != INTEGER.split(other):
+        raise StepError("it runs other operators at another length.")
+    numbers = iter(INTEGER.findall(other))
+
+    def grown(match: re.Match[str]) -> str:
+        number, larger = int(match[0]), int(next(numbers))
+        return f"n{number - length:+d}" if larger == number + more else str(number)
+
+    return INTEGER.sub(grown, line)
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -20,6 +20,7 @@ from torch import Tensor
 from ..arguments import check_count, check_seconds
 from ..converter.decoders import DECODERS
 from ..converter.gguf import write_gguf
+from ..engines.decoding import ReplayDecoder
 from ..engines.exported import Exported
 from ..errors import (
     MeasureError,
@@ -46,7 +47,7 @@ from .variant import Variant
 
 ROUNDS, SECONDS = 10, 30.0
 WINDOWS = 32  # of the text at most
-TORCH = "torch"
+TORCH, REPLAY = "torch", "replay"
 Result = TypeVar("Result")
 
 
@@ -84,16 +85,16 @@ def compare_generation(
     should_stop: ShouldStop | None = None,
 ) -> GenerationComparison:
     """Time prefill and decode of a language model and its variants in each of the engines, in turn:
-    "torch", "llama.cpp", "openvino". Where the workload was loaded with a text, also how well each
-    predicts the part to judge by, in the very file that the engine runs. All of them continue with
-    the baseline's tokens.
+    "torch", "replay" (torch's operators without the Python code between them), "llama.cpp",
+    "openvino". Where the workload was loaded with a text, also how well each predicts the part to
+    judge by, in the very file that the engine runs. All of them continue with the baseline's
+    tokens.
     """
     check_count("rounds", rounds)
     check_seconds(seconds)
-    if unknown := set(engines) - {TORCH, *DECODERS}:
-        raise MeasureError(
-            f"There is no engine {min(unknown)!r}; there are {', '.join((TORCH, *DECODERS))}."
-        )
+    known = (TORCH, REPLAY, *DECODERS)
+    if unknown := set(engines) - {*known}:
+        raise MeasureError(f"There is no engine {min(unknown)!r}; there are {', '.join(known)}.")
     work = workload_of(work)
     made = work.generation(prompt_tokens, new_tokens)
     windows = (judged_windows(work) or [])[:WINDOWS]
@@ -135,7 +136,7 @@ def compare_generation(
     )
 
 
-def torch_decoder(name: str, model: Any, context: int) -> TorchDecoder:
+def torch_decoder(name: str, model: Any, context: int, engine: str = REPLAY) -> TorchDecoder:
     """A model in torch; raises for a backend that runs an exported file, since that has no cache to
     go on from.
     """
@@ -144,7 +145,7 @@ def torch_decoder(name: str, model: Any, context: int) -> TorchDecoder:
             f"{name} runs in {model.title} as a file without a cache, which generates no text; "
             "leave the backend out of its recipe."
         )
-    return TorchDecoder(model, context)
+    return (ReplayDecoder if engine == REPLAY else TorchDecoder)(model, context)
 
 
 def _contenders(
@@ -159,8 +160,8 @@ def _contenders(
     for place, (name, model) in enumerate(subjects):
         for engine in dict.fromkeys([*([TORCH] if place == 0 else []), *engines]):
             try:
-                if engine == TORCH:
-                    decoder: Decoder = torch_decoder(name, model, context)
+                if engine in (TORCH, REPLAY):
+                    decoder: Decoder = torch_decoder(name, model, context, engine)
                     made.append(Contender(name, engine, decoder, weights_bytes(model)))
                     continue
                 file = folder / f"{place}-{engine}" / "model.gguf"

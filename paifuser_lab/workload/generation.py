@@ -168,18 +168,13 @@ class TorchDecoder:
     """A causal language model of transformers, or a variant of one, in eval mode."""
 
     def __init__(self, model: Any, context: int) -> None:
-        self.model = model
+        self.model, self.context = model, context
         self.pairs = empty_pairs(model, context)
-        self.reset()
-
-    @property
-    def known(self) -> int:
-        """The number of tokens that were read."""
-        return int(self.cache.get_seq_length())
+        self.known = 0  # tokens that were read
 
     def keep(self, known: int) -> None:
         """Forget all tokens but the first."""
-        self.cache = cache_over(self.pairs, known)
+        self.known = known
 
     def reset(self) -> None:
         self.keep(0)
@@ -187,14 +182,27 @@ class TorchDecoder:
     def feed(self, tokens: Sequence[int], *, every: bool = False) -> Tensor:
         ids = torch.tensor([list(tokens)], device=self.pairs[0][0].device)
         with torch.no_grad():
-            output = self.model(
-                input_ids=ids,
-                past_key_values=self.cache,
-                use_cache=True,
-                logits_to_keep=0 if every else 1,
-            )
-        logits: Tensor = output.logits[0]
+            logits = self.logits(ids, every)[0]
+        self.known += len(tokens)
         return logits if every else logits[-1]
+
+    def logits(self, ids: Tensor, every: bool) -> Tensor:
+        """The logits after the last of these tokens, or after every one."""
+        return next_logits(self.model, ids, self.pairs, self.known, every)
+
+
+def next_logits(model: Any, ids: Tensor, pairs: Sequence[Pair], known: int, every: bool) -> Tensor:
+    """The logits after the last of these tokens, or after every one; their keys and values are
+    written behind those that are known.
+    """
+    output = model(
+        input_ids=ids,
+        past_key_values=cache_over(pairs, known),
+        use_cache=True,
+        logits_to_keep=0 if every else 1,
+    )
+    logits: Tensor = output.logits
+    return logits
 
 
 def greedy(decoder: Decoder, prompt: Sequence[int], count: int) -> list[int]:
