@@ -19,7 +19,7 @@ MARGIN = 2  # a recording writes so many tokens past its own
 
 
 class ReplayDecoder(TorchDecoder):
-    """Records the first call of each number of tokens; what cannot be recorded runs in the model."""
+    """Records the first call of each number of tokens; what it cannot record runs in the model."""
 
     def __init__(self, model: Any, context: int) -> None:
         super().__init__(model, context)
