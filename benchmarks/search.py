@@ -44,7 +44,7 @@ MORE_S = 600.0  # past its seconds, for a process to begin and for its last cand
 
 def _single_steps(space: Space, rows: Mapping[Point, Candidate]) -> Iterable[Point]:
     """Each choice of one axis alone; what takes long to build comes last."""
-    changes = in_order(space.singles(), "latency", {})
+    changes = in_order(space.singles(), "latency", lambda point: 0.0)
     return [change.point for change in changes if len(_changed(change.point)) <= 1]
 
 

@@ -8,7 +8,7 @@ up. Where a part was not measured, the profile's expectation stands in for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..profiler.expected import expected_of
@@ -57,6 +57,15 @@ class Predictor:
         error = math.hypot(self.error, *(part.error for part in parts))
         return Prediction(ratio, error, sum(max(part.loss, 0.0) for part in parts))
 
+    def left(self, point: Point) -> float:
+        """What a part alone is expected to leave of the time: by the profile, else as much as its
+        engine in fp32. An engine that was not measured is tried before the formats in it.
+        """
+        if point in self.expected:
+            return self.expected[point][0]
+        alone = Point(engine=point.engine)
+        return self.ratios.get(alone, 0.0 if point == alone else math.inf)
+
     @property
     def error(self) -> float:
         """How far the product of the parts was from what points of several parts reached."""
@@ -93,17 +102,14 @@ def parts_of(point: Point) -> list[Point]:
     return [part for part in parts if part != Point()]
 
 
-def in_order(
-    changes: list[Change], goal: str, expected: Mapping[Point, tuple[float, float]]
-) -> list[Change]:
+def in_order(changes: list[Change], goal: str, left: Callable[[Point], float]) -> list[Change]:
     """What is for the goal first, what takes long to build last; then what is expected to leave
     least of the time.
     """
     is_small = goal in ("size", "memory")
 
     def key(change: Change) -> tuple[bool, bool, float]:
-        left, _ = expected.get(change.point, (math.inf, 0.0))
-        return is_small and not change.is_smaller, change.is_slow, left
+        return is_small and not change.is_smaller, change.is_slow, left(change.point)
 
     return sorted(changes, key=key)
 

@@ -166,11 +166,10 @@ class _Search:
         self.predict = Predictor(expectations(self.space, self.profile))
         for point, row in self.study.finished.items():
             self._take(point, row)
-        parts = in_order(self.space.singles(), self.options.goal, self.predict.expected)
-        self.planned = len(parts)
+        self.planned = len(self.space.singles())
         yield self._record()
         with keep_when_stopped() as ending:
-            yield from self._trials([part.point for part in parts])
+            yield from self._trials()
             if not self.is_stopped:
                 yield from self._leaders()
                 self._take_apart()
@@ -178,13 +177,13 @@ class _Search:
         self._hand_over()
         yield self._record(is_done=True)
 
-    def _trials(self, parts: list[Point]) -> Iterator[SearchResult]:
+    def _trials(self) -> Iterator[SearchResult]:
         """Measure the parts, then combinations; without a disk for the study, as far as it went."""
         try:
             if self.order is not None:
                 yield from self._queued(self.order(self.space, self.rows))
                 return
-            yield from self._queued(parts)
+            yield from self._queued(self._parts())
             yield from self._queued(self._ladder())
             yield from self._suggested()
         except FileError as error:
@@ -223,6 +222,13 @@ class _Search:
                 continue
             self.study.queue(point)
             yield from self._next()
+
+    def _parts(self) -> Iterator[Point]:
+        """Each part alone, by what the profile and those measured so far let one expect."""
+        waiting = self.space.singles()
+        while waiting:
+            waiting = in_order(waiting, self.options.goal, self.predict.left)
+            yield waiting.pop(0).point
 
     def _ladder(self) -> list[Point]:
         """For each speed-up of the ladder the point of least predicted loss that reaches it."""
