@@ -8,7 +8,7 @@ up. Where a part was not measured, the profile's expectation stands in for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..profiler.expected import expected_of
@@ -102,16 +102,21 @@ def parts_of(point: Point) -> list[Point]:
     return [part for part in parts if part != Point()]
 
 
-def in_order(changes: list[Change], goal: str, left: Callable[[Point], float]) -> list[Change]:
+def in_order(
+    changes: Iterable[Change], goal: str, left: Callable[[Point], float]
+) -> Iterator[Change]:
     """What is for the goal first, what takes long to build last; then what is expected to leave
-    least of the time.
+    least of the time when its turn comes: each that was measured changes that.
     """
     is_small = goal in ("size", "memory")
 
     def key(change: Change) -> tuple[bool, bool, float]:
         return is_small and not change.is_smaller, change.is_slow, left(change.point)
 
-    return sorted(changes, key=key)
+    waiting = list(changes)
+    while waiting:
+        waiting.sort(key=key)
+        yield waiting.pop(0)
 
 
 def expectations(space: Space, profile: Profile | None) -> dict[Point, tuple[float, float]]:

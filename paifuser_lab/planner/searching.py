@@ -183,7 +183,8 @@ class _Search:
             if self.order is not None:
                 yield from self._queued(self.order(self.space, self.rows))
                 return
-            yield from self._queued(self._parts())
+            parts = in_order(self.space.singles(), self.options.goal, self.predict.left)
+            yield from self._queued(part.point for part in parts)
             yield from self._queued(self._ladder())
             yield from self._suggested()
         except FileError as error:
@@ -222,13 +223,6 @@ class _Search:
                 continue
             self.study.queue(point)
             yield from self._next()
-
-    def _parts(self) -> Iterator[Point]:
-        """Each part alone, by what the profile and those measured so far let one expect."""
-        waiting = self.space.singles()
-        while waiting:
-            waiting = in_order(waiting, self.options.goal, self.predict.left)
-            yield waiting.pop(0).point
 
     def _ladder(self) -> list[Point]:
         """For each speed-up of the ladder the point of least predicted loss that reaches it."""
