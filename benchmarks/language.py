@@ -52,7 +52,7 @@ class LanguageBench(BenchRecord):
             }
             | dict.fromkeys(HEADERS, "")
             | {
-                "engine": "torch",
+                "engine": "replay",
                 "tokens/s": row["tokens/s"],
                 "note": f"{row['accepted']} accepted · {row['note']}",
             }

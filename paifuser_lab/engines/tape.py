@@ -77,28 +77,23 @@ class Tape:
     @classmethod
     def with_length(cls, at: Callable[[int], nn.Module], inputs: Inputs, length: int) -> Tape:
         """Record calls whose operators differ in a length alone, such as of what a cache holds: for
-        this length and the next two. Integers that grow with it become `n` plus a constant; the
-        function of the tape takes n after the inputs.
+        this length and the next. Integers that grow with it become `n` plus a constant; the
+        function of the tape takes n after the inputs, and is checked at a third length.
         """
         other = inputs.map(torch.zeros_like)
-        first, second = _recorded(at(length), inputs), _recorded(at(length + 1), other)
-        tape = first._following(second, length, 1)
-        third = first._following(_recorded(at(length + 2), other), length, 2)
-        if not tape.equals(third):
-            raise StepError("its operators depend on more than the length.")
+        tape = _recorded(at(length), inputs)._following(_recorded(at(length + 1), other), length)
         tape._check_output(at(length + 2), other, length + 2)
         return tape
 
-    def _following(self, other: Tape, length: int, more: int) -> Tape:
-        """This tape of a call at a length, with n for what is larger in one at `more` above it."""
-        if len(self.operations) != len(other.operations):
-            raise StepError("it runs other operators at another length.")
-        pairs = zip(self.operations, other.operations, strict=True)
-        operations = [replace(a, line=_grown(a.line, b.line, length, more)) for a, b in pairs]
-        tape = replace(self, operations=operations, has_length=True)
-        if not tape.equals(replace(other, operations=operations)):
-            raise StepError("it runs other operators at another length.")
-        return tape
+    def _following(self, longer: Tape, length: int) -> Tape:
+        """This tape of a call at a length, with n for what is larger by one in that of the next."""
+        if len(self.operations) == len(longer.operations):
+            pairs = zip(self.operations, longer.operations, strict=True)
+            operations = [replace(a, line=_grown(a.line, b.line, length)) for a, b in pairs]
+            tape = replace(self, operations=operations, has_length=True)
+            if tape.equals(replace(longer, operations=operations)):
+                return tape
+        raise StepError("it runs other operators at another length.")
 
     def _check(self, model: nn.Module, other: Inputs) -> None:
         """Raise unless other inputs run the same operators, and their replay the same output."""
@@ -250,15 +245,17 @@ def _changed(tensor: Tensor) -> Tensor:
     return (moved * OTHER_SCALE).to(tensor.dtype) if tensor.is_floating_point() else moved
 
 
-def _grown(line: str, other: str, length: int, more: int) -> str:
-    """A line with `n` in place of the integers that are larger by `more` in the other one."""
-    if INTEGER.split(line) != INTEGER.split(other):
+def _grown(line: str, longer: str, length: int) -> str:
+    """A line with `n` in place of the integers that are larger by one in the other."""
+    if INTEGER.split(line) != INTEGER.split(longer):
         raise StepError("it runs other operators at another length.")
-    numbers = iter(INTEGER.findall(other))
+    numbers = iter(INTEGER.findall(longer))
 
     def grown(match: re.Match[str]) -> str:
         number, larger = int(match[0]), int(next(numbers))
-        return f"n{number - length:+d}" if larger == number + more else str(number)
+        if larger not in (number, number + 1):
+            raise StepError("its operators depend on more than the length.")
+        return f"n{number - length:+d}" if larger > number else str(number)
 
     return INTEGER.sub(grown, line)
 

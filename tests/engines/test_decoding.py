@@ -147,11 +147,22 @@ def test_integers_that_grow_with_the_length_follow_it_and_others_stay():
         lambda own, x: own.memory[: min(own.rows, 6)].sum() + x,
         lambda own, x: x * float(own.rows),
         lambda own, x: x + torch.tensor([1.0 * own.rows]),
-        lambda own, x: x.neg() if own.rows == 7 else x,
-        lambda own, x: x.neg().neg() if own.rows == 7 else x.neg(),
+        lambda own, x: x.neg() if own.rows == 6 else x.neg().neg(),
+        lambda own, x: x.neg().neg() if own.rows == 6 else x.neg(),
+        lambda own, x: x + 2 if own.rows == 7 else x + 1,
         lambda own, x: x + float(x.numpy().sum()),
     ],
-    ids=["twice", "half", "at most", "a factor", "a constant", "fewer", "more", "outside torch"],
+    ids=[
+        "twice",
+        "half",
+        "at most",
+        "a factor",
+        "a constant",
+        "fewer",
+        "more",
+        "later",
+        "outside torch",
+    ],
 )
 def test_what_depends_on_the_length_in_another_way_is_refused(way):
     with pytest.raises(StepError, match=r"length|torch|reads"):
