@@ -30,29 +30,25 @@ class ReplayDecoder(TorchDecoder):
 
     def logits(self, ids: Tensor, every: bool) -> Tensor:
         kind = (ids.shape[1], every)
-        if kind not in self.replays and not self._records(ids, every):
-            return super().logits(ids, every)
-        replay = self.replays[kind]
-        return replay(ids, self.known) if replay else super().logits(ids, every)
+        # the first call of a text has other operators: there is no token before its own
+        if self.known and self.can_replay:
+            room = self.context - self.known - ids.shape[1]
+            if kind not in self.replays and ids.shape[1] <= FEW_TOKENS and room >= MARGIN:
+                self.replays[kind] = self._recorded(ids, every)
+            if replay := self.replays.get(kind):
+                return replay(ids, self.known)
+        return super().logits(ids, every)
 
-    def _records(self, ids: Tensor, every: bool) -> bool:
-        """Record this call, unless it is long or at either end of the cache."""
-        count = ids.shape[1]
-        room = self.context - self.known - count
-        # the first call of a text has other operators: no token before its own
-        if not (self.can_replay and self.known) or count > FEW_TOKENS or room < MARGIN:
-            return False
+    def _recorded(self, ids: Tensor, every: bool) -> Callable[..., Tensor] | None:
+        """A function of tokens and of how many the cache holds; None if it cannot be recorded."""
+
+        def at(known: int) -> nn.Module:
+            return _Call(self.model, self.pairs, known, every)
+
         try:
-            tape = Tape.with_length(
-                lambda known: _Call(self.model, self.pairs, known, every),
-                Inputs((ids,)),
-                self.known,
-            )
+            return Tape.with_length(at, Inputs((ids,)), self.known).compiled()
         except StepError:
-            self.replays[count, every] = None
-        else:
-            self.replays[count, every] = tape.compiled()
-        return True
+            return None
 
 
 class _Call(nn.Module):

@@ -89,9 +89,9 @@ class Tape:
         """This tape of a call at a length, with n for what is larger by one in that of the next."""
         if len(self.operations) == len(longer.operations):
             pairs = zip(self.operations, longer.operations, strict=True)
-            operations = [replace(a, line=_grown(a.line, b.line, length)) for a, b in pairs]
+            operations = [_grown(own, other, length) for own, other in pairs]
             tape = replace(self, operations=operations, has_length=True)
-            if tape.equals(replace(longer, operations=operations)):
+            if tape.equals(replace(longer, operations=operations)):  # constants and outputs
                 return tape
         raise StepError("it runs other operators at another length.")
 
@@ -245,11 +245,12 @@ def _changed(tensor: Tensor) -> Tensor:
     return (moved * OTHER_SCALE).to(tensor.dtype) if tensor.is_floating_point() else moved
 
 
-def _grown(line: str, longer: str, length: int) -> str:
-    """A line with `n` in place of the integers that are larger by one in the other."""
-    if INTEGER.split(line) != INTEGER.split(longer):
+def _grown(own: Operation, longer: Operation, length: int) -> Operation:
+    """An operation with `n` in place of the integers that are larger by one in the other."""
+    texts, others = (INTEGER.split(one.line) for one in (own, longer))
+    if own.overload is not longer.overload or texts != others:
         raise StepError("it runs other operators at another length.")
-    numbers = iter(INTEGER.findall(longer))
+    numbers = iter(INTEGER.findall(longer.line))
 
     def grown(match: re.Match[str]) -> str:
         number, larger = int(match[0]), int(next(numbers))
@@ -257,7 +258,7 @@ def _grown(line: str, longer: str, length: int) -> str:
             raise StepError("its operators depend on more than the length.")
         return f"n{number - length:+d}" if larger > number else str(number)
 
-    return INTEGER.sub(grown, line)
+    return replace(own, line=INTEGER.sub(grown, own.line))
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -58,7 +58,7 @@ class Predictor:
         return Prediction(ratio, error, sum(max(part.loss, 0.0) for part in parts))
 
     def left(self, point: Point) -> float:
-        """What a part alone is expected to leave of the time: by the profile, else as much as its
+        """What a part alone is expected to leave of the goal: by the profile, else as much as its
         engine in fp32. An engine that was not measured is tried before the formats in it.
         """
         if point in self.expected:

@@ -151,6 +151,16 @@ def enliven(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
+def random_llama(seed: int = 0, layers: int = 2, heads: int = 2, **config: Any) -> Any:
+    """A language model whose logits are far from each other."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    sizes = {"vocab_size": 23, "intermediate_size": 24, "max_position_embeddings": 64}
+    sizes |= {"hidden_size": 8 * heads, "num_attention_heads": heads, "num_hidden_layers": layers}
+    return LlamaForCausalLM(LlamaConfig(**sizes | config, initializer_range=0.3)).eval()
+
+
 def images(batch: int = 2, size: int = 8) -> Tensor:
     return torch.randn(batch, 3, size, size)
 

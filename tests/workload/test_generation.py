@@ -18,6 +18,7 @@ from paifuser_lab.errors import (
 )
 from paifuser_lab.workload.generation import TorchDecoder, greedy, speculative, surprise
 from paifuser_lab.zoo.language import save_example_text, save_tiny_llama
+from tests.support.models import random_llama
 
 pytest.importorskip("transformers")
 INT4, INT8 = "int4-weights", "int8-weights"
@@ -135,23 +136,6 @@ class Contrary(TorchDecoder):
         return -super().feed(tokens, every=every)
 
 
-def random_llama(seed, layers, heads, context=64):
-    """In fp64, so that no two logits are as near as rounding."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=23,
-        hidden_size=8 * heads,
-        intermediate_size=24,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        max_position_embeddings=context,
-        initializer_range=0.3,
-    )
-    return LlamaForCausalLM(config).double().eval()
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 999),
@@ -163,8 +147,9 @@ def random_llama(seed, layers, heads, context=64):
 )
 def test_what_a_draft_guesses_never_changes_the_text(seed, layers, draft, length, prompt, count):
     torch.manual_seed(0)
-    model = random_llama(seed, layers, heads=2)
-    other = random_llama(seed + 1, layers=1, heads=1) if draft == "another" else model
+    # in fp64, so that no two logits are as near as rounding
+    model = random_llama(seed, layers).double()
+    other = random_llama(seed + 1, layers=1).double() if draft == "another" else model
     kind = Contrary if draft == "contrary" else TorchDecoder
     context = len(prompt) + count
     target, guesser = TorchDecoder(model, context), kind(other, context)
