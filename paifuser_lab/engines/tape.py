@@ -254,8 +254,6 @@ def _grown(own: Operation, longer: Operation, length: int) -> Operation:
 
     def grown(match: re.Match[str]) -> str:
         number, larger = int(match[0]), int(next(numbers))
-        if larger not in (number, number + 1):
-            raise StepError("its operators depend on more than the length.")
         return f"n{number - length:+d}" if larger > number else str(number)
 
     return replace(own, line=INTEGER.sub(grown, own.line))

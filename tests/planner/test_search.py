@@ -412,6 +412,12 @@ def test_without_a_profile_engines_are_tried_first_then_the_formats_in_the_faste
     assert {0.3, 0.5, 0.8} == set(others) and others == sorted(others)
 
 
+def test_with_time_for_one_candidate_a_search_measures_an_engine(work, tried):
+    engine = Point(engine="onnxruntime")
+    (row,) = tried(work, BF16, engine, seconds=1e-6)[-1].rows
+    assert row.steps[-1]["backend"]["name"] == "onnxruntime"
+
+
 def test_an_error_of_a_leader_s_metric_refuses_it_and_the_search_ends_in_order(tried):
     batch = images()
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import paifuser_lab as lab
+from paifuser_lab.engines.decoding import ReplayDecoder
 from paifuser_lab.errors import (
     DataError,
     ExportError,
@@ -16,6 +17,7 @@ from paifuser_lab.errors import (
     UnknownModelError,
     WorkloadError,
 )
+from paifuser_lab.variant.generation import torch_decoder
 from paifuser_lab.workload.generation import TorchDecoder, greedy, speculative, surprise
 from paifuser_lab.zoo.language import save_example_text, save_tiny_llama
 from tests.support.models import random_llama
@@ -114,6 +116,17 @@ def test_a_comparison_has_speed_perplexity_and_text_of_each(work, rounded, tmp_p
     assert done.evaluated_tokens == judged, "what it may have learned from does not judge it"
     assert "perplexity" in str(done)
     assert type(done).load(done.save(tmp_path / "done.json")) == done
+
+
+def test_a_variant_that_is_replayed_has_a_row_equal_to_that_in_torch(work, rounded):
+    done = lab.compare_generation(
+        work, rounded, prompt_tokens=8, new_tokens=6, engines=["torch", "replay"], rounds=1
+    )
+    assert [row.engine for row in done.rows] == ["torch", "replay"] * 2
+    for own, replayed in zip(done.rows[::2], done.rows[1::2], strict=True):
+        assert (own.name, own.loss, own.text) == (replayed.name, replayed.loss, replayed.text)
+    kinds = [type(torch_decoder("", work.model, 8, name)) for name in ("torch", "replay")]
+    assert kinds == [TorchDecoder, ReplayDecoder]
 
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "openvino"])
