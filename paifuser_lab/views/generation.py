@@ -60,7 +60,7 @@ def _bars(
         Boxes.in_rows([0.0] * len(rows), rates, tone=tones, tips=tips),
         Labels(rates, range(len(rows)), texts, tone="ink"),
     )
-    across = Axis.beside(rates, texts, names, label)
+    across = Axis.beside(rates, texts, names, label, "rate")
     return Panel(across, Axis.band(names), marks, 46 + ROW_HEIGHT * len(rows))
 
 
@@ -76,7 +76,7 @@ def _rate(phase: Phase | None) -> str:
     if phase is None:
         return ""
     faster = "" if phase.interval is None else f" · {phase.speedup:.2f} ×"
-    return f"{phase.tokens_per_s:.0f}{faster}"
+    return f"{phase.tokens_per_s:,.0f}{faster}"
 
 
 def _sizes(rows: list[GenerationRow]) -> Panel:

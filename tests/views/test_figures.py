@@ -242,6 +242,7 @@ def test_generated_texts_show_where_they_part_from_the_original_and_rates_the_ve
     assert list(tokens.marks[0].x2) == [100, 200] and list(prompts.marks[0].x2) == [1000, 2000]
     assert list(tokens.marks[0].tone) == ["soft", "good"]
     assert list(tokens.marks[1].texts) == ["100", "200 · 2.00 ×"]
+    assert "2,000" in prompts.x.names and list(prompts.marks[1].texts)[1] == "2,000 · 2.00 ×"
     slower = Phase(ms=9, tokens_per_s=900, speedup=0.9, interval=(0.85, 0.95))
     rows = compared.rows[0], compared.rows[1].model_copy(update={"prefill": slower})
     slow = generation.picture(compared.model_copy(update={"rows": rows}))
