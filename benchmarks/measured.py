@@ -45,6 +45,7 @@ SOURCES = {
     "attention": ("python -m benchmarks experiment attention", "attention"),
     "train": ("python -m benchmarks train", "accelerate"),
     "train-avx2": ("", "accelerate"),  # of a processor with AVX2 alone, by the same command
+    "train-language": ("python -m benchmarks train smollm2-135m --seeds 1", "accelerate"),
     "detector": ("python -m benchmarks detector", "accelerate"),
     "language": (
         "python -m benchmarks language",

@@ -221,9 +221,10 @@ def _raced(
 ) -> list[TrainRow]:
     """Blocks of steps of every way in turn, in shuffled order."""
     ways: dict[str, Way] = {EAGER: frozenset()}
-    ways |= {switch: frozenset({switch}) for switch in ALONE}
-    pairs = [*combinations(ALONE[:3], 2), ALONE[:3], ALONE]
-    ways |= {" + ".join(pair): frozenset(pair) for pair in pairs}
+    if not trained.is_large:
+        ways |= {switch: frozenset({switch}) for switch in ALONE}
+        pairs = [*combinations(ALONE[:3], 2), ALONE[:3], ALONE]
+        ways |= {" + ".join(pair): frozenset(pair) for pair in pairs}
     if chosen is not None:
         ways[CHOSEN] = chosen
     contenders = [_contender(label, trained, way) for label, way in ways.items()]

