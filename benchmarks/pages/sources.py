@@ -39,6 +39,7 @@ from .. import (  # noqa: F401
 RECORDS_OF = {
     "summary": ("models", "fuse", "precision"),
     "train": ("train", "train-avx2", "train-language"),
+    "language": ("language", "language-1b"),
     "pipelines": ("parallel",),
     "links": ("parallel",),
     "equal": ("parallel_equal",),

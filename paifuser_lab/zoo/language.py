@@ -21,6 +21,16 @@ TINY = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 512,
 }
+BILLION = {  # of weights
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 4096,
+    "vocab_size": 49_152,
+    "tie_word_embeddings": True,
+}
 END = "<|end|>"
 FEWEST = 200  # characters of a docstring that is a text
 
@@ -47,9 +57,8 @@ def save_tiny_llama(folder: Path, **changes: Any) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([END])
-    config = LlamaConfig(
-        vocab_size=len(tokens) + 62, bos_token_id=0, eos_token_id=0, **(TINY | changes)
-    )
+    sizes = {"vocab_size": len(tokens) + 62} | TINY | changes
+    config = LlamaConfig(bos_token_id=0, eos_token_id=0, **sizes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         LlamaForCausalLM(config).save_pretrained(folder)

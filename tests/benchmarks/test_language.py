@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks import language
 from benchmarks.language import DRAFTS, FORMATS, bench
 from benchmarks.measured import Records
 from benchmarks.pages import block
@@ -11,6 +12,13 @@ from paifuser_lab.records import Record
 from paifuser_lab.zoo.language import save_tiny_llama
 
 pytest.importorskip("transformers")
+
+
+def test_a_model_of_random_weights_has_no_mixture_and_no_drafts(monkeypatch):
+    monkeypatch.setattr(language, "BILLION", {})
+    measured = language.bench([8], model="llama-1b", new_tokens=2, engines="torch", seconds=0.1)
+    assert len(measured.comparisons[0].rows) == 1 + len(FORMATS)
+    assert not measured.speculations and not measured.failures and not measured.mixed
 
 
 def test_each_format_is_generated_with_and_a_prompt_past_the_context_is_named(tmp_path):
