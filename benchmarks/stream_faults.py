@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from paifuser_lab.errors import MeasureError
+from paifuser_lab.machine.cluster import connect, ray_module, signals_kept
 from paifuser_lab.streaming import Items, Result, Stream
-from paifuser_lab.streaming.actors import connect, ray_module, signals_kept
 
 from .stream_rows import GROUP, PART, SERVICE_S, SimulatedWorker, StreamRow, row, timed_row
 

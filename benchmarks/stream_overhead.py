@@ -17,9 +17,9 @@ from typing import Any
 
 from paifuser_lab.bench.runner import INTERRUPTED, measure_each, measured
 from paifuser_lab.errors import MeasureError, first_line
+from paifuser_lab.machine.cluster import ray_module
 from paifuser_lab.records import Record
 from paifuser_lab.streaming import Items, Stream
-from paifuser_lab.streaming.actors import ray_module
 
 from .stream_rows import PART
 

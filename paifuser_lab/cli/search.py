@@ -40,6 +40,10 @@ def search(
         str | None,
         typer.Option(help="A database to go on from, such as sqlite:///searches.db."),
     ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(help="A Ray cluster whose machines of this processor measure, such as auto."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Write recipe.yaml, search.json, search.html and the model here."),
@@ -59,6 +63,7 @@ def search(
         seconds=seconds,
         may_train=may_train,
         study=study,
+        workers=workers,
     ):
         first = found.first
         line = "" if first is None else f"{first.label}: {first.effect}"

@@ -7,6 +7,7 @@ contention   warnings for rates measured while other processes used the cores
 serving      the processes that serve or show this one, which are no load of others
 openmp       releases the OpenMP threads of the calling thread
 turns        whose turn it is to run models: one thread at a time
+cluster      joins a Ray cluster, or starts one on this machine
 datasheets   published figures of devices that are not present
 """
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,42 +21,34 @@ from ..errors import (
     MeasureError,
     PaifuserError,
     ShouldStop,
-    StoppedError,
     first_line,
     keep_when_stopped,
 )
 from ..machine import hardware
 from ..model.weights import weights_hash
-from ..records import (
-    Candidate,
-    Comparison,
-    Measurement,
-    Profile,
-    SearchGoal,
-    counted,
-)
+from ..records import Candidate, Comparison, Profile, SearchGoal, counted
 from ..variant import Variant, apply_as_timed
 from ..variant.cache import keep
-from ..variant.comparison import compare
 from ..variant.recipe import Recipe
 from ..workload import Workload, workload_of
-from ..workload.batching import example_batch, repeated
 from .contributions import contributions_of
 from .halves import Judge, blind_spot, halves_of
+from .places import Here, Places, RayNodes
 from .predict import Predictor, expectations, in_order
 from .ranking import EXACT, WIDE_OPEN, Options, is_better, nearest, ranked, with_status
 from .result import SearchResult, targets_of
-from .space import Change, Point, Space, allowed_engines
+from .screening import Screen, Screened
+from .space import Point, Space, allowed_engines
 from .store import QUEUED, Study
 
-SCREEN_ROUNDS, LEADER_ROUNDS = 5, 20
+LEADER_ROUNDS = 20
 SCREEN_SHARE = 0.75  # of the seconds; the leaders have the rest
 LEADER_SHARE = 0.7  # of what is left then; what each step of the best contributes has the rest
 LEADERS = 3
 MOST_TRIALS = 100
 ASKED = (1.5, 2.0, 3.0, 4.0)  # the speed-ups whose predicted best is measured
+POLL_S = 0.5  # between looks at whether the search is stopped
 ATTEMPTS = 30  # at a suggestion that is neither measured yet nor sure to lose
-THROUGHPUT_BATCH = 8  # times the example's batch
 # the points to measure, by the space and by what was measured so far
 Order = Callable[[Space, Mapping[Point, Candidate]], Iterable[Point]]
 
@@ -70,6 +63,7 @@ def search(
     may_train: bool = False,
     engines: Iterable[str] | None = None,
     study: str | None = None,
+    workers: str | None = None,
     profile: Profile | None = None,
     should_stop: ShouldStop | None = None,
 ) -> SearchResult:
@@ -80,6 +74,8 @@ def search(
     `limits` bounds what else a recipe may need: latency_ms, size_bytes, peak_bytes, output_error.
     All of it ends after `seconds`, or when stopped, with what was measured. `study` is a database,
     such as "sqlite:///searches.db": a search of the same workload and goal goes on from it.
+    `workers` is the address of a Ray cluster, such as "auto": its machines of this one's kind of
+    processor measure a candidate each, and this one measures the leaders.
     `result.best` is the recipe; it has no steps where nothing is clearly better than the model.
     """
     *_, last = searches(
@@ -91,6 +87,7 @@ def search(
         may_train=may_train,
         engines=engines,
         study=study,
+        workers=workers,
         profile=profile,
         should_stop=should_stop,
     )
@@ -107,6 +104,7 @@ def searches(
     may_train: bool = False,
     engines: Iterable[str] | None = None,
     study: str | None = None,
+    workers: str | None = None,
     profile: Profile | None = None,
     should_stop: ShouldStop | None = None,
     order: Order | None = None,
@@ -129,7 +127,7 @@ def searches(
     }
     trials = Study.open(study, about, space.axes, seed)
     space = replace(space, axes=trials.axes)
-    return _Search(work, options, space, trials, profile, should_stop, began, order).run()
+    return _Search(work, options, space, trials, profile, should_stop, began, order, workers).run()
 
 
 @dataclass
@@ -142,10 +140,11 @@ class _Search:
     asked: ShouldStop | None
     began: float
     order: Order | None = None
+    workers: str | None = None
     rows: dict[Point, Candidate] = field(default_factory=dict)
+    running: dict[Future[Screened | None], tuple[Any, Point]] = field(default_factory=dict)
     variants: dict[Point, Variant] = field(default_factory=dict)
     measured: Comparison | None = None
-    batch: int | None = None
     skipped: int = 0
     planned: int = 0
     notes: list[str] = field(default_factory=list)
@@ -159,17 +158,21 @@ class _Search:
         """Measure the parts, then combinations, then the leaders again."""
         self.seen, self.unseen, note = halves_of(self.work.for_trials())
         self.notes = [*filter(None, (note, blind_spot(self.seen, self.options.metric_drop)))]
-        self.timed = self._timed_work()
-        self.chooses = Judge(self.seen)
-        self.judges = Judge(self.unseen) if self.unseen is not self.seen else self.chooses
-        _ = self.chooses.before  # one that is NaN is refused before anything is timed
+        self.screen = Screen(self.seen, self.options.goal)
+        self.judges = Judge(self.unseen) if self.unseen is not self.seen else self.screen.judge
+        _ = self.screen.judge.before  # one that is NaN is refused before anything is timed
         self.predict = Predictor(expectations(self.space, self.profile))
         for point, row in self.study.finished.items():
             self._take(point, row)
         self.planned = len(self.space.singles())
         yield self._record()
         with keep_when_stopped() as ending:
-            yield from self._trials()
+            try:
+                with self._places() as self.places:
+                    yield from self._trials()
+            finally:  # what was under way when it was stopped
+                for trial, _ in self.running.values():
+                    self.study.drop(trial)
             if not self.is_stopped:
                 yield from self._leaders()
                 self._take_apart()
@@ -191,6 +194,10 @@ class _Search:
             if not self.rows:
                 raise
             self.notes.append(f"ended early, and only this result has its last trial: {error}")
+        except MeasureError as error:  # the machines have left
+            if not self.rows:
+                raise
+            self.notes.append(f"ended early: {error}")
 
     def _is_over(self, share: float = 1.0) -> bool:
         self.is_stopped |= self.asked is not None and self.asked()
@@ -200,19 +207,10 @@ class _Search:
     def _is_screened(self) -> bool:
         return self._is_over(SCREEN_SHARE) or len(self.rows) >= MOST_TRIALS
 
-    def _timed_work(self) -> Workload:
-        """The workload, for throughput with a larger batch where the model runs with one."""
-        if self.options.goal != "throughput":
-            return self.seen
-        try:
-            example = example_batch(self.work)
-            larger = self.work.copied()
-            larger.inputs = repeated(self.work.inputs, example, THROUGHPUT_BATCH * example)
-            larger.output()
-        except PaifuserError:  # a model of one batch size
-            return self.seen
-        self.batch = THROUGHPUT_BATCH * example
-        return larger
+    def _places(self) -> Places:
+        if self.workers is None:
+            return Here(self.screen, self._is_over)
+        return RayNodes(self.workers, self.screen)
 
     def _queued(self, points: Iterable[Point]) -> Iterator[SearchResult]:
         """Measure these points, but those that were measured or that another process is at."""
@@ -223,6 +221,7 @@ class _Search:
                 continue
             self.study.queue(point)
             yield from self._next()
+        yield from self._finished(all_of_them=True)
 
     def _ladder(self) -> list[Point]:
         """For each speed-up of the ladder the point of least predicted loss that reaches it."""
@@ -266,30 +265,52 @@ class _Search:
 
     def _suggested(self) -> Iterator[SearchResult]:
         """Measure what Optuna expects most from, until the time is over or nothing is left."""
-        while not self._is_screened():
-            if not self._open():
-                return
-            before = len(self.rows)
-            yield from self._next()
-            if len(self.rows) == before:
-                return
+        while not self._is_screened() and self._open():
+            if not (yield from self._next()):
+                break
+        yield from self._finished(all_of_them=True)
 
-    def _next(self) -> Iterator[SearchResult]:
-        """Measure the study's next point that is neither measured nor sure to lose."""
+    def _next(self) -> Generator[SearchResult, None, bool]:
+        """Begin the study's next point that is neither measured nor sure to lose, if any is."""
+        at_work = {point for _, point in self.running.values()}
         for _ in range(ATTEMPTS):
             trial, point = self.study.ask()
             is_queued = QUEUED in trial.user_attrs
-            is_new = point not in self.rows and self.space.is_possible(point)
+            is_new = point not in self.rows and point not in at_work
+            is_new = is_new and self.space.is_possible(point)
             if is_new and (is_queued or not self._is_hopeless(point)):
                 break
             self.study.drop(trial)
         else:
-            return
-        row = self._screened(self.space.change(point))
-        if row is None:
+            return False
+        change, left = self.space.change(point), max(0.5, self.options.seconds - self.took_s)
+        seconds = min(left, SCREEN_SHARE * self.options.seconds / max(self.planned, 1))
+        begun = self.places.begin(change, 1 / self.predict(point).ratio, seconds, left)
+        self.running[begun] = trial, point
+        yield from self._finished()
+        return True
+
+    def _finished(self, *, all_of_them: bool = False) -> Iterator[SearchResult]:
+        """Take what was measured, once every place is at work, or until none is."""
+        while self.running and (all_of_them or len(self.running) >= self.places.count):
+            ended, _ = wait(self.running, POLL_S, FIRST_COMPLETED)
+            for future in ended:
+                yield from self._ended(future)
+            if self.asked is not None and self.asked():
+                self.is_stopped = True
+                return
+
+    def _ended(self, future: Future[Screened | None]) -> Iterator[SearchResult]:
+        trial, point = self.running.pop(future)
+        if (screened := future.result()) is None:  # stopped, or its machine left
             self.study.drop(trial)
+            if not self._is_over():
+                self.study.queue(point)
             return
-        row = row.model_copy(update={"at_s": self.took_s})
+        row = screened.row.model_copy(update={"at_s": self.took_s})
+        self.measured = self.measured or screened.compared
+        if screened.variant is not None:
+            self.variants[point] = screened.variant
         self._take(point, row)
         self.study.tell(trial, row, self._values(row), self.options.metric_drop)
         self.variants = {k: self.variants[k] for k in self._leading() if k in self.variants}
@@ -316,32 +337,6 @@ class _Search:
         before = getattr(base, field_, None)
         return value / before if before else None
 
-    def _screened(self, change: Change) -> Candidate | None:
-        """A change applied and timed in a few rounds; None if it was stopped before that."""
-        refused = Candidate(
-            label=change.label,
-            steps=change.steps,
-            why=change.why,
-            status="refused",
-            predicted=1 / self.predict(change.point).ratio,
-        )
-        try:
-            recipe = Recipe(change.steps, workload=self.work.name, limit=WIDE_OPEN)
-            variant = apply_as_timed(self.timed, recipe, should_stop=self._is_over)
-            row, compared = self._compared({change.label: variant}, SCREEN_ROUNDS)
-            if row.failure:
-                return refused.model_copy(update={"reason": row.failure})
-            candidate = self._candidate(refused, row, compared)
-            if (candidate.relative_error or 0.0) > EXACT:
-                candidate = self.chooses.judged(candidate, variant)
-        except StoppedError:
-            return None
-        except PaifuserError as error:
-            return refused.model_copy(update={"reason": first_line(error)})
-        self.variants[change.point] = variant
-        self.measured = self.measured or compared
-        return candidate
-
     def _leading(self) -> list[Point]:
         """The best candidates, and the best that keeps the output: the others must beat that."""
         by_label = {row.label: point for point, row in self.rows.items()}
@@ -349,54 +344,20 @@ class _Search:
         exact = [point for point in points if (self.rows[point].loss or 0.0) <= EXACT]
         return list(dict.fromkeys([*points[:LEADERS], *exact[:1]]))
 
-    def _compared(self, variants: dict[str, Any], rounds: int) -> tuple[Measurement, Comparison]:
-        """The first variant's row, and the comparison; quality and limits are decided here."""
-        left = max(0.5, self.options.seconds - self.took_s)
-        seconds = min(left, SCREEN_SHARE * self.options.seconds / max(self.planned, 1))
-        compared = compare(
-            self.timed,
-            rounds=rounds,
-            seconds=LEADER_SHARE * left if rounds > SCREEN_ROUNDS else seconds,
-            metric=False,
-            should_stop=self._is_over,
-            **variants,
-        )
-        return compared[next(iter(variants))], compared
-
-    def _candidate(self, row: Candidate, timed: Measurement, compared: Comparison) -> Candidate:
-        verdict = compared.verdict(timed)
-        batch = self.batch or _batch(self.work)
-        per_second = 1e3 * batch / timed.latency_ms if batch and timed.latency_ms else None
-        return row.model_copy(
-            update={
-                "status": "measured",
-                "latency_ms": timed.latency_ms,
-                "before_ms": compared[compared.baseline].latency_ms,
-                "speedup": timed.speedup,
-                "interval": timed.speedup_interval,
-                "word": verdict.word,
-                "tone": verdict.tone,
-                "sentence": verdict.sentence,
-                "per_second": per_second,
-                "relative_error": timed.relative_error,
-                "size_bytes": timed.size_bytes,
-                "peak_bytes": timed.peak_bytes,
-                "rounds": compared.rounds,
-            }
-        )
-
     def _leaders(self) -> Iterator[SearchResult]:
         """Time the best candidates together in more rounds, and judge them on unseen data."""
         points = [point for point in self._leading() if self._held(point)]
         if not points or self._is_over():
             return
         labels = {self.rows[point].label: point for point in points}
-        _, compared = self._compared(
-            {label: self.variants[point] for label, point in labels.items()}, LEADER_ROUNDS
-        )
+        left = max(0.5, self.options.seconds - self.took_s)
+        variants = {label: self.variants[point] for label, point in labels.items()}
+        compared = self.screen.compared(variants, LEADER_ROUNDS, LEADER_SHARE * left, self._is_over)
         for label, point in labels.items():
             if compared[label].failure is None:
-                self.rows[point] = self._candidate(self.rows[point], compared[label], compared)
+                self.rows[point] = self.screen.candidate(
+                    self.rows[point], compared[label], compared
+                )
         self.measured = compared
         yield self._record()
         for point in points:
@@ -414,7 +375,7 @@ class _Search:
         if point not in self.variants or not is_better(self.rows[point], goal):
             return
         parts = contributions_of(
-            self.timed,
+            self.screen.timed,
             self.variants[point],
             goal,
             rounds=LEADER_ROUNDS,
@@ -429,7 +390,9 @@ class _Search:
             return True
         recipe = Recipe(self.space.steps(point), workload=self.work.name, limit=WIDE_OPEN)
         try:
-            self.variants[point] = apply_as_timed(self.timed, recipe, should_stop=self._is_over)
+            self.variants[point] = apply_as_timed(
+                self.screen.timed, recipe, should_stop=self._is_over
+            )
         except PaifuserError:
             return False
         return True
@@ -458,7 +421,7 @@ class _Search:
             seconds=options.seconds,
             took_s=self.took_s,
             machine=hardware().label,
-            batch=self.batch,
+            batch=None if self.screen.timed is self.seen else self.screen.batch,
             metric_name=self.work.metric_name if self.work.test is not None else None,
             planned=max(self.planned, len(rows)),
             is_done=is_done,
@@ -491,10 +454,3 @@ class _Search:
             late: took > 1.1 * allowed + 1,
         }
         return "; ".join([*self.notes, *(part for part, holds in parts.items() if holds)])
-
-
-def _batch(work: Workload) -> int | None:
-    try:
-        return example_batch(work)
-    except MeasureError:
-        return None

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from paifuser_lab import Workload
-from paifuser_lab.planner import SearchResult, searches, searching
+from paifuser_lab.planner import SearchResult, screening, searches, searching
 from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.records import Candidate
 from tests.support.models import Small, images
@@ -52,7 +52,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Any:
             return space
 
         monkeypatch.setattr(Space, "of", few)
-        monkeypatch.setattr(searching, "SCREEN_ROUNDS", 2)
+        monkeypatch.setattr(screening, "SCREEN_ROUNDS", 2)
         monkeypatch.setattr(searching, "LEADER_ROUNDS", 3)
         found = list(searches(work, **({"seconds": 30.0} | options)))
         monkeypatch.setattr(Space, "of", of)

@@ -24,6 +24,7 @@ from paifuser_lab.planner import (
     SearchOptions,
     SearchResult,
     contributions,
+    screening,
     searches,
     searching,
     store,
@@ -65,14 +66,14 @@ def test_a_change_that_cannot_be_applied_is_refused_with_the_reason(tried):
 
 def test_a_stopped_search_keeps_what_it_measured_and_names_what_it_did_not(work, tried):
     measured: list[Any] = []
-    real = searching.compare
+    real = screening.compare
 
     def counting(*given: Any, **named: Any) -> Any:
         measured.append(given)
         return real(*given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(searching, "compare", counting)
+        patch.setattr(screening, "compare", counting)
         last = tried(work, FOLD, LAYOUT, BF16, should_stop=lambda: len(measured) >= 1)[-1]
     assert last.is_interrupted and last.is_done and len(last.rows) == 1
     assert "not measured: the search was stopped" in last.note
@@ -370,13 +371,13 @@ def test_only_the_leaders_models_are_held(work, tried, monkeypatch):
 def test_every_candidate_has_the_baseline_s_threads(work, tried, monkeypatch):
     choose_threads(work, 1)
     compared: list[Any] = []
-    real = searching.compare
+    real = screening.compare
 
     def keeping(*given: Any, **named: Any) -> Any:
         compared.append(real(*given, **named))
         return compared[-1]
 
-    monkeypatch.setattr(searching, "compare", keeping)
+    monkeypatch.setattr(screening, "compare", keeping)
     with threads(2):
         tried(work, Point(engine="onnxruntime"), FOLD)
     assert {row.threads for one in compared for row in one.rows} == {1}

@@ -12,7 +12,8 @@ import sqlalchemy
 
 from paifuser_lab.errors import FileError
 from paifuser_lab.machine import hardware
-from paifuser_lab.planner import searches, searching, store
+from paifuser_lab.planner import searches, store
+from paifuser_lab.planner.screening import Screen
 from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.planner.store import Study
 from tests.planner.conftest import BF16, FOLD, LABELS, LAYOUT, row
@@ -21,14 +22,14 @@ from tests.planner.conftest import BF16, FOLD, LABELS, LAYOUT, row
 def test_a_search_goes_on_from_its_study_and_measures_nothing_twice(work, tried, tmp_path):
     url = f"sqlite:///{tmp_path / 'searches.db'}"
     applied: list[str] = []
-    real = searching._Search._screened
+    real = Screen.screened
 
-    def counting(self: Any, change: Any) -> Any:
+    def counting(self: Any, change: Any, *given: Any) -> Any:
         applied.append(change.label)
-        return real(self, change)
+        return real(self, change, *given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(searching._Search, "_screened", counting)
+        patch.setattr(Screen, "screened", counting)
         options = {"study": url, "metric_drop": 1.0}
         first = tried(work, *LABELS, should_stop=lambda: len(applied) >= 2, **options)[-1]
         assert first.is_interrupted and 1 <= len(first.rows) <= 2

@@ -14,7 +14,7 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError, PaifuserError, RecipeError
-from paifuser_lab.planner import SearchResult, searching
+from paifuser_lab.planner import SearchResult, screening, searching
 from paifuser_lab.planner.result import recipe_of
 from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.records import Candidate, Limit, Origin
@@ -31,7 +31,7 @@ CUT = "Keep 50% of the channels"
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     points = [Point(), Point(keep=0.5)]  # the only layer with weights makes the output
-    monkeypatch.setattr(searching, "SCREEN_ROUNDS", 1)
+    monkeypatch.setattr(screening, "SCREEN_ROUNDS", 1)
     monkeypatch.setattr(searching, "LEADER_ROUNDS", 2)
     monkeypatch.setattr(Space, "points", lambda self: iter(points))
     monkeypatch.setattr(Space, "singles", lambda self: [self.change(point) for point in points])
@@ -103,7 +103,7 @@ def test_options_that_cannot_be_used_start_nothing(bench):
 
 
 def test_a_search_returns_at_once_and_can_be_stopped(bench, monkeypatch):
-    begun, real = threading.Event(), searching.compare
+    begun, real = threading.Event(), screening.compare
 
     def endless(*given, should_stop, **named):
         begun.set()
@@ -111,7 +111,7 @@ def test_a_search_returns_at_once_and_can_be_stopped(bench, monkeypatch):
             time.sleep(0.01)
         return real(*given, should_stop=should_stop, **named)
 
-    monkeypatch.setattr(searching, "compare", endless)
+    monkeypatch.setattr(screening, "compare", endless)
     bench.faster(seconds=600)
     assert begun.wait(TIMEOUT_S) and bench.session.state.status == "searching"
     bench.requests = [{"do": "stop", "query": "faster", "id": 1}]

@@ -14,8 +14,8 @@ from typing import Any
 
 from ...arguments import check_count
 from ...errors import StreamError, first_line, optional_module
+from ...machine.cluster import connect, ray_module
 from ...variant import Variant
-from ..actors import connect, ray_module
 from ..model import ModelSource, portable, received
 from .service import DRAIN_S, SIGNALS, Limits, Predictor, Service, listen
 

@@ -1,0 +1,95 @@
+"""A search whose candidates are measured on the machines of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from paifuser_lab import planner
+from paifuser_lab.errors import MeasureError, MissingExtraError, StreamError
+from paifuser_lab.planner import places
+from paifuser_lab.planner.places import RayNodes
+from paifuser_lab.planner.screening import Screen
+from tests.planner.conftest import BF16, FOLD, LABELS, LAYOUT
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """Two nodes on this machine; the process that joins them is on the first."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    nodes.add_node(num_cpus=1)
+    import ray
+
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    ray.init(nodes.address, log_to_driver=False, runtime_env={"env_vars": paths})
+    yield nodes
+    ray.shutdown()
+    nodes.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")
+def test_two_machines_measure_at_once_and_what_one_of_them_had_begun_is_measured_by_the_other(
+    cluster, work, tried
+):
+    import ray
+
+    begun: list[int] = []
+    real = RayNodes.begin
+
+    def leaving(self: Any, *given: Any) -> Any:
+        future = real(self, *given)
+        begun.append(len(self.actors) - len(self.idle))
+        if len(begun) == 2:  # a machine leaves while it measures
+            busy = next(actor for actor in self.actors if actor not in self.idle)
+            ray.kill(busy)
+        return future
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RayNodes, "begin", leaving)
+        last = tried(work, FOLD, LAYOUT, BF16, metric_drop=1.0, seconds=300, workers="auto")[-1]
+    assert begun[:2] == [1, 2]
+    assert {row.label for row in last.rows} == set(LABELS.values())
+    assert all(row.latency_ms and row.interval for row in last.rows)
+    assert any(row.rounds == 3 for row in last.rows)  # the leaders, on this machine
+    assert ray.is_initialized()  # it was there before
+
+
+def test_only_machines_with_this_one_s_processor_measure(work, monkeypatch):
+    killed: list[Any] = []
+    actor = SimpleNamespace(kind=SimpleNamespace(remote=lambda: "Z80"))
+    ray = SimpleNamespace(
+        nodes=lambda: [{"Alive": True, "NodeID": "a", "Resources": {"CPU": 1.0}}],
+        put=lambda screen: screen,
+        remote=lambda **options: lambda kind: SimpleNamespace(remote=lambda screen: actor),
+        wait=lambda refs, **options: (refs, []),
+        get=lambda ref: ref,
+        kill=killed.append,
+        util=MagicMock(),
+    )
+    monkeypatch.setattr(places, "ray_module", lambda needed_for: ray)
+    monkeypatch.setattr(places, "connect", lambda address: False)
+    nodes = RayNodes("auto", Screen(work, "latency"))
+    with pytest.raises(MeasureError, match=r"has this one's processor .*; there are Z80"), nodes:
+        pass
+    assert killed == [actor]
+
+
+def test_without_a_cluster_the_address_is_named(work):
+    pytest.importorskip("ray")
+    with pytest.raises(StreamError, match=r"127\.0\.0\.1:1"):
+        planner.search(work, workers="127.0.0.1:1", seconds=1)
+
+
+def test_without_ray_the_extra_is_named(work, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"paifuser-lab\[cluster\]"):
+        planner.search(work, workers="auto", seconds=1)
