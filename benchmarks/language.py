@@ -94,7 +94,7 @@ def bench(
     new_tokens: Annotated[int, typer.Option(help="Tokens that are generated.", min=1)] = 32,
     engines: Annotated[
         str, typer.Option(help="Which runtimes, separated by commas.")
-    ] = "torch,replay,llama.cpp,openvino",
+    ] = "torch,replay,llama.cpp,openvino,onnxruntime",
     seconds: Seconds = 120.0,
     threads: Threads = 1,
 ) -> LanguageBench:

@@ -9,7 +9,8 @@ target      what a target is: it converts, and runs what it wrote
 exportable  what a target takes: a model, its inputs by name, where it comes from
 program     the model from tensors to tensors; captures by torch.export, guarded
 export      converted, compared with the live model, timed, delivered
-decoders    language models in llama.cpp and OpenVINO, behind the calls of the one in torch
+decoders    language models in other runtimes, behind the calls of the one in torch
+named_weights  a language model's weights by name, for the files of these runtimes
 delivery    an artefact moved to where it belongs, whole
 exporters   each target tried with one model on this machine
 onnx_file   ONNX files: opset, precision, names, metadata, external data
@@ -25,6 +26,8 @@ coreml       packages for Apple's devices
 litert       files for Android and small devices
 tensorrt     an ONNX file and the command that builds an engine on a GPU
 gguf        language models for llama.cpp
+gguf_file   GGUF files: the variant's integers, its config and tokenizer
+genai       language models for ONNX Runtime GenAI
 hls          C++ for FPGAs, and its emulation
 lowering    captured programs in a precision; int8 as XNNPACK takes it
 native      a package of AOTInductor run without Python, by a C++ program

@@ -1,5 +1,5 @@
 """Language models in other runtimes, behind the same calls as the one in torch: tokens in, logits
-out. Each reads the GGUF file that was exported, so that what is evaluated is what is delivered.
+out. Each says how its file is written, so that what is evaluated is what is delivered.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ import torch
 from torch import Tensor
 
 from ..errors import MeasureError, MissingExtraError
+from .genai import GenAIDecoder
+from .gguf_file import write_gguf
 from .openvino import openvino_core
 
 CONVERT = """
@@ -42,7 +45,7 @@ _note = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_
 class LlamaCppDecoder:
     """A GGUF file in llama.cpp."""
 
-    floats = torch.float32  # the format of its matrices that are not in integers
+    file, write = "model.gguf", staticmethod(write_gguf)
 
     def __init__(self, path: Path, context: int, threads: int) -> None:
         try:
@@ -89,7 +92,8 @@ class LlamaCppDecoder:
 class OpenVINODecoder:
     """A GGUF file as OpenVINO GenAI converts it, with the cache in the model's state."""
 
-    floats = torch.float16  # it reads no matrices in fp32
+    file = "model.gguf"
+    write = staticmethod(partial(write_gguf, floats=torch.float16))  # it reads no matrices in fp32
 
     def __init__(self, path: Path, context: int, threads: int) -> None:
         if not find_spec("openvino_genai"):
@@ -129,8 +133,9 @@ class OpenVINODecoder:
         return logits if every else logits[-1]
 
 
-# the name of each runtime, and what opens a file: its path, the longest text, threads
-DECODERS: dict[str, type[LlamaCppDecoder | OpenVINODecoder]] = {
+# the name of each runtime, and what writes its file and opens it: path, longest text, threads
+DECODERS: dict[str, type[LlamaCppDecoder | OpenVINODecoder | GenAIDecoder]] = {
     "llama.cpp": LlamaCppDecoder,
     "openvino": OpenVINODecoder,
+    "onnxruntime": GenAIDecoder,
 }

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from ..arguments import check_count, check_seconds
 from ..converter.decoders import DECODERS
-from ..converter.gguf import write_gguf
 from ..engines.decoding import ReplayDecoder
 from ..engines.exported import Exported
 from ..errors import (
@@ -85,10 +84,10 @@ def compare_generation(
     should_stop: ShouldStop | None = None,
 ) -> GenerationComparison:
     """Time prefill and decode of a language model and its variants in each of the engines, in turn:
-    "torch", "replay" (torch's operators without the Python code between them), "llama.cpp",
-    "openvino". Where the workload was loaded with a text, also how well each predicts the part to
-    judge by, in the very file that the engine runs. All of them continue with the baseline's
-    tokens.
+    "torch", "replay" (torch's operators without the Python code between them), and, from a file,
+    "llama.cpp", "openvino", "onnxruntime". Where the workload was loaded with a text, also how well
+    each predicts the part to judge by, in the very file that the engine runs. All of them continue
+    with the baseline's tokens.
     """
     check_count("rounds", rounds)
     check_seconds(seconds)
@@ -164,13 +163,13 @@ def _contenders(
                     decoder: Decoder = torch_decoder(name, model, context, engine)
                     made.append(Contender(name, engine, decoder, weights_bytes(model)))
                     continue
-                file = folder / f"{place}-{engine}" / "model.gguf"
-                file.parent.mkdir()
                 kind = DECODERS[engine]
-                write_gguf(work, model, file, floats=kind.floats)
-                made.append(
-                    Contender(name, engine, kind(file, context, threads), file.stat().st_size)
-                )
+                file = folder / f"{place}-{engine}" / kind.file
+                file.parent.mkdir()
+                kind.write(work, model, file)
+                # with the weights that lie beside it
+                size = sum(part.stat().st_size for part in file.parent.glob(f"{file.name}*"))
+                made.append(Contender(name, engine, kind(file, context, threads), size))
             except PaifuserError as error:
                 failed.append(
                     GenerationRow(name=name, engine=engine, threads=threads, failure=str(error))

@@ -129,9 +129,10 @@ def test_a_variant_that_is_replayed_has_a_row_equal_to_that_in_torch(work, round
     assert kinds == [TorchDecoder, ReplayDecoder]
 
 
-@pytest.mark.parametrize("engine", ["llama.cpp", "openvino"])
+@pytest.mark.parametrize("engine", ["llama.cpp", "openvino", "onnxruntime"])
 def test_an_engine_computes_what_the_variant_does_from_its_file(work, rounded, text, engine):
-    pytest.importorskip({"llama.cpp": "ik_llama_cpp", "openvino": "openvino_genai"}[engine])
+    packages = {"llama.cpp": "ik_llama_cpp", "openvino": "openvino_genai"}
+    pytest.importorskip(packages.get(engine, "onnxruntime_genai"))
     done = lab.compare_generation(
         work, rounded, prompt_tokens=8, new_tokens=2, engines=[engine], rounds=1
     )
