@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 # otherwise torch's profiler, which measures memory, writes to the terminal at each call
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+# ONNX Runtime otherwise reports to its maker which models it runs
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from .errors import PaifuserError
 from .machine import hardware

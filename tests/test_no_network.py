@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+import paifuser_lab
 
 # An audit hook cannot be taken away again, so that the loop runs in a process of its own.
 LOOP = """
@@ -45,3 +51,14 @@ def test_loading_applying_and_comparing_open_no_connection() -> None:
 def test_a_connection_would_be_seen() -> None:
     run = told("import urllib.request; urllib.request.urlopen('http://example.org')")
     assert "done" not in run.stdout and "example.org" in run.stderr
+
+
+@pytest.mark.parametrize("first", ["import paifuser_lab", "RUN"])
+def test_onnx_runtime_keeps_nothing_to_report(first: str, tmp_path: Path) -> None:
+    run = Path(paifuser_lab.__file__).parent / "deployment" / "templates" / "run.py"
+    code = run.read_text().partition("HERE = ")[0] if first == "RUN" else first
+    left_out = ("CI", "ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")
+    env = {name: value for name, value in os.environ.items() if name not in left_out}
+    command = [sys.executable, "-c", f"{code}\nimport onnxruntime"]
+    subprocess.run(command, check=True, env={**env, "HOME": str(tmp_path)})
+    assert not list(tmp_path.rglob("*onnxruntime*"))

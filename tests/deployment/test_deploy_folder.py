@@ -77,10 +77,10 @@ def live(work, images):
         return work.model(images).numpy()
 
 
-def test_the_script_has_at_most_30_lines_and_runs_where_torch_cannot_be_imported(
+def test_the_script_has_at_most_33_lines_and_runs_where_torch_cannot_be_imported(
     deployed, variant, work, tmp_path
 ):
-    assert len((TEMPLATES / "run.py").read_text().splitlines()) <= 30
+    assert len((TEMPLATES / "run.py").read_text().splitlines()) <= 33
     images = torch.rand(1, 3, 8, 8)
     np.save(tmp_path / "images.npy", images.numpy())
     ran = script("run.py", tmp_path / "images.npy", cwd=deployed[0])

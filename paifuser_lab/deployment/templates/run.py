@@ -1,8 +1,11 @@
 """Run the model on a file: an image, .npy or .npz; without one, on the example it came with."""
 
 import json
+import os
 import sys
 from pathlib import Path
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime reports what it runs otherwise
 
 import numpy as np
 import onnxruntime
