@@ -67,7 +67,7 @@ SMALL = {
     'formats=("bf16",))': 'formats=("bf16",), seconds=0.5)',
     'lab.load("hf:SmolLM2-135M", text="notes.txt")': "tiny_llama()",
     "prompt_tokens=128, new_tokens=64": "prompt_tokens=8, new_tokens=4",
-    '"openvino"])': '"openvino"], prompt_tokens=8, new_tokens=2, rounds=1)',
+    "engines=engines)": "engines=engines, prompt_tokens=8, new_tokens=2, rounds=1)",
     "size_bytes=100e6": "seconds=2.0, size_bytes=100e6",
     "int4, mixed))": "int4, mixed, prompt_tokens=8, new_tokens=2, rounds=1))",
     'kind="topk")': 'kind="topk", seconds=1.0)',
