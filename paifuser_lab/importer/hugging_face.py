@@ -5,6 +5,7 @@ of the folder runs, and no pickle is read.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,9 +56,16 @@ def load_folder(path: str | Path, *, batch: int, seed: int) -> Imported:
     model = without_cache(model.eval())
     inputs = plausible_inputs(model, batch, seed, name=f"hf:{path}")
     return Imported(
-        model, inputs, folder.name,
+        model, inputs, _name_of(folder),
         files=(folder / CONFIG, *weights), make_tokenizer=_tokenizer_of(folder),
     )  # fmt: skip
+
+
+def _name_of(folder: Path) -> str:
+    """The folder's own name; in a cache of the hub, that of the model."""
+    own = Path(os.path.abspath(folder))
+    is_cached = own.parent.name == "snapshots"
+    return own.parent.parent.name.rpartition("--")[2] if is_cached else own.name
 
 
 def _tokenizer_of(folder: Path) -> Callable[[], Any] | None:

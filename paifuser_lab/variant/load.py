@@ -139,6 +139,8 @@ def _origin(
     name: str, batch: int, seed: int, options: dict[str, Any], work: Workload
 ) -> Origin | None:
     """How to load the workload again; None if an option is not JSON data."""
+    if work.files and TEXT in options:  # may be a Path
+        options = options | {TEXT: str(options[TEXT])}
     try:
         is_plain = json.loads(json.dumps(options)) == options
     except (TypeError, ValueError):
@@ -275,7 +277,7 @@ def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]
         if others := options.keys() - {TEXT}:
             raise WorkloadError(f"{name} has its own config; leave the option {min(others)!r} out.")
         imported = load_folder(path, batch=batch, seed=seed)
-        return _workload(imported, options.get(TEXT), name=name)
+        return _workload(imported, options.get(TEXT))
     transformers = optional_module("transformers", extra="hf", needed_for=name)
     try:
         config = transformers.AutoConfig.for_model(name.removeprefix("hf:"), **options)

@@ -78,12 +78,17 @@ def test_a_search_leaves_recipe_record_page_and_model(command, tmp_path, monkeyp
     singles = Space.singles
     monkeypatch.setattr(Space, "singles", lambda self: singles(self)[:1])
     monkeypatch.setattr(searching, "MOST_TRIALS", 1)
-    code, out, _ = command("search", "resnet18-tiny", "--seconds", 30, "--out", tmp_path / "best")
+    (tmp_path / "net.py").write_text(
+        "import paifuser_lab as lab\ndef make():\n    return lab.load('resnet18-tiny')\n"
+    )
+    name = f"{tmp_path / 'net.py'}:make"
+    code, out, _ = command("search", name, "--seconds", 30, "--out", tmp_path / "best")
     assert code == 0 and "in " in out.splitlines()[-1]
     found = lab.Record.load(tmp_path / "best" / "search.json")
     page = (tmp_path / "best" / "search.html").read_text()
     assert found.rows and found.rows[0].label in page and "<svg" in page and "<script" not in page
-    assert lab.Recipe.load(tmp_path / "best" / "recipe.yaml") == found.best
+    recipe = lab.Recipe.load(tmp_path / "best" / "recipe.yaml")
+    assert recipe == found.best and recipe.workload == name
     assert (tmp_path / "best" / "model").exists() == bool(found.best.steps)
 
 

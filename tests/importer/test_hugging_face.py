@@ -103,3 +103,25 @@ def test_missing_weights_and_links_out_of_the_folder_are_refused(tmp_path):
     weights.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(lab.PaifuserError, match="leads out of its folder"):
         lab.load(f"hf:{tmp_path / 'b'}")
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [("a/my-gpt", "my-gpt"), ("models--who--my-gpt/snapshots/c0ffee", "my-gpt")],
+    ids=["a folder", "a cache of the hub"],
+)
+def test_a_model_is_shown_by_its_folders_name_and_loaded_again_by_its_path(place, name, tmp_path):
+    gpt2(tmp_path / place)
+    work = lab.load(f"hf:{tmp_path / place}")
+    assert (work.name, work.loaded_as) == (name, f"hf:{tmp_path / place}")
+    saved = lab.apply(work, lab.Recipe(["fold"])).save(tmp_path / "saved")
+    assert lab.Recipe.load(saved / "recipe.yaml").workload == work.loaded_as
+    again = lab.load(saved)
+    assert again.name.startswith(f"{name} · ")
+    assert torch.equal(again.output().logits, work.output().logits)
+
+
+def test_a_folder_is_named_though_its_path_is_a_dot(tmp_path, monkeypatch):
+    gpt2(tmp_path / "my-gpt")
+    monkeypatch.chdir(tmp_path / "my-gpt")
+    assert lab.load("hf:.").name == "my-gpt"

@@ -320,6 +320,11 @@ def test_what_a_gguf_file_would_not_say_is_refused_by_name(work, tmp_path):
     assert not list(tmp_path.glob("*.gguf"))
 
 
+def test_a_text_given_as_a_path_is_named_where_the_model_is_loaded_again(folder, text):
+    work = lab.load(f"hf:{folder}", text=text)
+    assert work.loaded_as == f"hf:{folder}" and work.origin.options == {"text": str(text)}
+
+
 def test_a_folder_without_a_tokenizer_loads_and_says_so_when_text_is_given(folder, text, tmp_path):
     bare = save_tiny_llama(tmp_path / "bare")
     (bare / "tokenizer.json").unlink()
