@@ -25,6 +25,7 @@ from ..pruning.groups import couple, cut_cost
 from ..pruning.targets import stairs
 from ..variant import Variant, apply, apply_as_timed
 from ..variant.comparison import compare_settings
+from ..variant.live_generation import generate_in_turns
 from ..variant.recipe import Recipe
 from ..workload import Workload, running
 
@@ -221,6 +222,21 @@ def _memory(context: QueryContext) -> Iterator[Records]:
     """The memory of one call with the recipe, beside those with other recipes, by digest."""
     timeline = memory_timeline(context.subject())
     yield context.beside_known("memory", context.recipe.digest, timeline)
+
+
+@query("generation", "generating", "text, in seconds", 15.0)
+def _generation(context: QueryContext) -> Iterator[Records]:
+    """The text of the original and of the model with the recipe, as it grows, by digest."""
+    subject = context.subject(without=("backend",))  # it would have no cache
+    variants = [subject] if isinstance(subject, Variant) else []
+    for generated in generate_in_turns(
+        context.work,
+        *variants,
+        seconds=context.seconds,
+        should_stop=context.should_stop,
+        **context.options,
+    ):
+        yield context.beside_known("generation", context.recipe.digest, generated)
 
 
 @query("faster", "searching", "what makes it faster, in seconds", 60.0)

@@ -5,6 +5,7 @@ where the texts part.
 from __future__ import annotations
 
 import math
+from statistics import median
 from typing import Literal
 
 from pydantic import Field
@@ -36,7 +37,18 @@ class GenerationRow(Record):
     agreement: float | None = None  # of the likeliest next tokens, with the baseline's
     text: str = ""
     same_tokens: int | None = None  # of the text, before it parts from the baseline's
+    parts_at: int | None = None  # the characters before that; None if it does not part
+    pace: tuple[tuple[int, float], ...] = ()  # tokens of context, and the ms of a token after them
     failure: str | None = None
+
+    @property
+    def early_and_late(self) -> tuple[float, float] | None:
+        """The tokens a second of the first and of the last third of the text, as context grows."""
+        third = len(self.pace) // 3
+        if not third:
+            return None
+        taken = [ms for _, ms in self.pace]
+        return 1e3 / median(taken[:third]), 1e3 / median(taken[-third:])
 
     @property
     def perplexity(self) -> float | None:
@@ -58,6 +70,7 @@ class GenerationComparison(TableRecord):
     rounds: int
     is_interrupted: bool = False
     quality: Quality | None = None
+    prompt: str = ""
     rows: tuple[GenerationRow, ...] = Field(min_length=1)
 
     def __getitem__(self, name: str) -> GenerationRow:
@@ -98,6 +111,7 @@ class GenerationComparison(TableRecord):
             return readable_ms(phase.ms), f"{phase.tokens_per_s:.0f}"
 
         (prefill_ms, prompt_rate), (token_ms, rate) = cells(row.prefill), cells(row.decode)
+        ends = row.early_and_late
         verdict = self.verdict(row).sentence if row is not self.baseline else "the original"
         return {
             "name": row.name,
@@ -106,6 +120,7 @@ class GenerationComparison(TableRecord):
             "prompt tokens/s": prompt_rate,
             "ms a token": token_ms,
             "tokens/s": rate,
+            "first → last third": "" if not ends else f"{ends[0]:.0f} → {ends[1]:.0f}",
             "weights": "" if row.size_bytes is None else readable_bytes(row.size_bytes),
             "perplexity": "" if row.perplexity is None else f"{row.perplexity:.2f}",
             "agrees": "" if row.agreement is None else readable_share(row.agreement),

@@ -16,6 +16,7 @@ folder             the files of a saved variant
 comparison         `compare`: the baseline and its variants; the session options of ONNX Runtime
 trial              what is timed, and the rows that come of it
 generation         `compare_generation`: text of a language model, in torch and other runtimes
+live_generation    texts of a model and its variants as they grow, a few tokens of each in turn
 speculation        `speculate`: a draft guesses a language model's next tokens
 history            what was measured in any session, in the user's database
 limit              the quality limit of a variant, and the layers or step that break it

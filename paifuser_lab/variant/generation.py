@@ -131,6 +131,7 @@ def compare_generation(
             intervals=[ratio_of_rounds(first.decode, one.decode)[1] for one in contenders[1:]],
             with_processes=True,
         ),
+        prompt=made.readable(made.prompt),
         rows=(*rows, *failed),
     )
 
@@ -212,27 +213,35 @@ def _rows(
         loss, own = surprise(one.decoder, windows) if windows else (None, None)
         likely = own if one is first and own is not None else likely
         written = greedy(one.decoder, made.prompt, len(following))
-        pairs = zip(written, following, strict=True)
         rows.append(
             GenerationRow(
                 name=one.name,
                 engine=one.engine,
                 threads=torch.get_num_threads(),
-                prefill=_phase(first.prefill, one.prefill, len(made.prompt)),
-                decode=_phase(first.decode, one.decode, 1),
+                prefill=phase_of(first.prefill, one.prefill, len(made.prompt)),
+                decode=phase_of(first.decode, one.decode, 1),
                 size_bytes=one.size_bytes,
                 loss=loss,
                 agreement=None if own is None else float((own == likely).float().mean()),
-                text=made.readable(written),
-                same_tokens=next(
-                    (place for place, (a, b) in enumerate(pairs) if a != b), len(following)
-                ),
+                **text_of(made, written, following),
             )
         )
     return rows
 
 
-def _phase(baseline: Samples, own: Samples, tokens: int) -> Phase:
+def text_of(made: Generation, tokens: list[int], first: Sequence[int]) -> dict[str, Any]:
+    """A text as fields of its row, with where it parts from the baseline's."""
+    pairs = zip(tokens, first, strict=True)
+    same = next((place for place, (a, b) in enumerate(pairs) if a != b), len(first))
+    return {
+        "text": made.readable(tokens),
+        "same_tokens": same,
+        "parts_at": None if same == len(first) else len(made.readable(tokens[:same])),
+    }
+
+
+def phase_of(baseline: Samples, own: Samples, tokens: int) -> Phase:
+    """The time of a phase, beside the baseline's in the same rounds."""
     speedup, interval = ratio_of_rounds(baseline, own)
     return Phase(
         ms=own.median_ms,

@@ -4,7 +4,6 @@ perplexity, and the texts.
 
 from __future__ import annotations
 
-from itertools import takewhile
 from typing import Literal
 
 from ..records import GenerationComparison, counted
@@ -36,7 +35,7 @@ def picture(compared: GenerationComparison) -> Picture:
         ),
         items=_texts(compared, rows),
         tables=(Sheet("generation", compared.table(), compared.text_columns),),
-        note=f"below, each text; {PARTS.strip()} is where it parts from the original's",
+        note=f"{PARTS.strip()} is where a text parts from the original's",
     )
 
 
@@ -99,18 +98,24 @@ def _size(row: GenerationRow) -> str:
 def _texts(
     compared: GenerationComparison, rows: list[GenerationRow]
 ) -> tuple[tuple[str, str], ...]:
-    """Each different text with whose it is, and where it parts from the original's."""
-    first, names = compared.baseline.text, dict[str, list[str]]()
+    """The prompt, and each different text with whose it is and where it parts from the original's;
+    of two both are listed, with that place in both.
+    """
+    prompt = (("the prompt", compared.prompt),) if compared.prompt else ()
+    if len(rows) == 2:
+        at = rows[1].parts_at
+        return *prompt, *((_name(row), _parted(row.text, at)) for row in rows if row.text)
+    names, places = dict[str, list[str]](), dict[str, int | None]()
     for row in rows:
         names.setdefault(row.text, []).append(_name(row))
-    return tuple((_named(whose), _parted(text, first)) for text, whose in names.items() if text)
+        places[row.text] = row.parts_at
+    texts = ((_named(whose), _parted(text, places[text])) for text, whose in names.items() if text)
+    return *prompt, *texts
 
 
 def _named(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _parted(text: str, first: str) -> str:
-    pairs = zip(text, first, strict=False)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    return text if text == first else f"{text[:same]}{PARTS}{text[same:]}"
+def _parted(text: str, at: int | None) -> str:
+    return text if at is None else f"{text[:at].rstrip()}{PARTS}{text[at:].lstrip()}"

@@ -55,6 +55,9 @@ class Question:
     request: str
     question: str
     use: str
+    verb: str = "Measure"
+    field: str = ""  # a text that may be typed for the request, and what stands in it until then
+    hint: str = ""
 
 
 @dataclass(frozen=True)

@@ -120,10 +120,15 @@ class Generation:
         return workload(model, inputs, name=f"{self.work.name} {name}")
 
 
+def writes_text(model: Any) -> bool:
+    """Whether it is a causal language model of transformers."""
+    config = getattr(model, "config", None)
+    return hasattr(model, "generate") and not getattr(config, "is_encoder_decoder", False)
+
+
 def generation(work: Subject, prompt_tokens: int, new_tokens: int) -> Generation:
     """See `Workload.generation`."""
-    config = getattr(work.model, "config", None)
-    if not hasattr(work.model, "generate") or getattr(config, "is_encoder_decoder", False):
+    if not writes_text(work.model):
         raise WorkloadError(
             f"{work.name} is no causal language model of transformers, so it generates no text; "
             "load one: lab.load('hf:FOLDER') or lab.load('model.gguf')."

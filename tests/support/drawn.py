@@ -293,6 +293,7 @@ RECORDS = {
         new_tokens=4,
         bytes_per_token=64,
         rounds=2,
+        prompt="Where?",
         rows=(
             GenerationRow(
                 name="net",
@@ -313,6 +314,8 @@ RECORDS = {
                 size_bytes=1000,
                 loss=3.1,
                 text="The cow sat",
+                parts_at=4,
+                pace=((9, 5.0), (10, 4.0), (12, 8.0)),
             ),
             GenerationRow(name="bf16", engine="openvino", threads=1, failure="it was not read"),
         ),

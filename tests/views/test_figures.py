@@ -235,8 +235,11 @@ def test_a_limit_is_a_line_where_it_is_near_and_named_where_it_is_not(limit, is_
 def test_generated_texts_show_where_they_part_from_the_original_and_rates_the_verdict():
     compared = RECORDS["GenerationComparison"]
     made = generation.picture(compared)
-    assert dict(made.items)["int8-weights · llama.cpp"] == "The c ▸ ow sat"
-    assert dict(made.items)["net · torch"] == "The cat sat"
+    assert made.items == (
+        ("the prompt", "Where?"),
+        ("net · torch", "The ▸ cat sat"),
+        ("int8-weights · llama.cpp", "The ▸ cow sat"),
+    )
     tokens, prompts, sizes = (panel for (panel,) in made.rows)
     assert tokens.y.names == ("net · torch", "int8-weights · llama.cpp")  # what failed has no bar
     assert list(tokens.marks[0].x2) == [100, 200] and list(prompts.marks[0].x2) == [1000, 2000]
@@ -247,9 +250,13 @@ def test_generated_texts_show_where_they_part_from_the_original_and_rates_the_ve
     rows = compared.rows[0], compared.rows[1].model_copy(update={"prefill": slower})
     slow = generation.picture(compared.model_copy(update={"rows": rows}))
     assert [list(panel.marks[0].tone)[1] for (panel,) in slow.rows[:2]] == ["good", "bad"]
-    same = rows[0], rows[1].model_copy(update={"text": "The cat sat"})
-    texts = generation.picture(compared.model_copy(update={"rows": same})).items
-    assert texts == (("net · torch and 1 more", "The cat sat"),)
+    rows = compared.rows[:1] * 2 + compared.rows[1:2]
+    texts = generation.picture(compared.model_copy(update={"rows": rows})).items
+    assert texts[1:] == (
+        ("net · torch and 1 more", "The cat sat"),
+        ("int8-weights · llama.cpp", "The ▸ cow sat"),
+    )
+    assert compared.rows[1].early_and_late == (200, 125)
     assert list(sizes.marks[0].x2) == [4000, 1000]
     assert list(sizes.marks[1].texts) == ["4 kB · perplexity 20.09", "1 kB · perplexity 22.20"]
 

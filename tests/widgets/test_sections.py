@@ -140,6 +140,7 @@ def test_the_tabs_are_in_the_order_of_registration():
         "exports",
         "engine_settings",
         "graph",
+        "generation",
     ]
     assert {
         section.name for section in sections() if section.title and section.is_always_shown
@@ -154,6 +155,7 @@ def test_the_tabs_are_in_the_order_of_registration():
         "memory_pool",
         "memory_plan",
         "results",
+        "generation",
         "faster",
         "exports",
         "engine_settings",
@@ -163,7 +165,7 @@ def test_the_tabs_are_in_the_order_of_registration():
 
 def test_every_section_of_the_workbench_names_one_of_its_tabs():
     tabs = {section.tab for section in sections() if section.title and section.place != "sheet"}
-    assert tabs == {"options", "results", "machine", "exports", "graph"}
+    assert tabs == {"options", "results", "machine", "exports", "graph", "generation"}
     segments = {section.name for section in sections() if section.place == "segment"}
     places = {section.place for section in sections()}
     assert places <= {"", "segment", "beside", "sheet"} | segments
@@ -178,13 +180,13 @@ def test_every_option_has_its_exact_term_as_a_tooltip():
 
 
 def test_a_model_without_attention_is_not_offered_it(bench):
-    assert bench.state["absent"] == {"attention": "none in this model"}
+    assert bench.state["absent"]["attention"] == "none in this model"
 
 
 def test_a_model_with_attention_is_offered_it(tmp_path):
     layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval()
     with opened(lab.Workload(layer, torch.randn(1, 4, 8)), tmp_path) as bench:
-        assert bench.state["absent"] == {}
+        assert "attention" not in bench.state["absent"]
 
 
 def weights_picture(record):

@@ -21,7 +21,7 @@ const FOLLOWED = ["state", "requests", "served"];
  */
 export function pictureView({ label, question: text, before }) {
   return (root, host, model) => {
-    const question = text && new Question(model, host.ask, text);
+    const question = text && new Question(model, host.ask, text, typed(text));
     const sheet = new PictureSheet(host);
     let isKnown = false;
     const onChange = () => question?.show(isKnown);
@@ -46,6 +46,20 @@ export function pictureView({ label, question: text, before }) {
         for (const name of FOLLOWED) model.off(`change:${name}`, onChange);
       },
     };
+  };
+}
+
+/**
+ * The field of a question that has one, and what is typed in it.
+ * @param {import("./question.js").QuestionText} text
+ */
+function typed({ field, hint }) {
+  if (!field) return {};
+  const looks = { type: "text", size: 32, "aria-label": field, placeholder: hint };
+  const input = /** @type {HTMLInputElement} */ (h("input", looks));
+  return {
+    fields: [h("span", { class: "pf-lead" }, field), input],
+    options: () => ({ [field]: input.value }),
   };
 }
 

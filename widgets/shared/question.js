@@ -6,9 +6,9 @@ import { showPress } from "./press.js";
 
 /**
  * `query` as Python names it, `request` that starts it, `use` what the answer is good for, `verb` of
- * the button where it is not "Measure".
+ * the button where it is not "Measure", `field` a text that a picture's question sends along.
  * @typedef {{ query: string, request: string, question: string, use: string,
- * verb?: string }} QuestionText
+ * verb?: string, field?: string, hint?: string }} QuestionText
  * @typedef {{ phase: "idle" | "waiting" | "running", seconds: number, done: number, total: number,
  * isStopping: boolean }} Asking
  */

@@ -58,6 +58,8 @@ test("a section that does not apply is a line in its tab, and no segment", () =>
   ];
   const [, options] = tabsOf(sections, {}, { attention: "none in this model" });
   assert.deepEqual(options.absent, ["ATTENTION: none in this model"]);
+  const alone = [section("text", "text", { isAlwaysShown: true })];
+  assert.equal(tabsOf(alone, {}, { text: "none" }).length, 4, "a tab of its own is left out");
   assert.deepEqual(
     segmentsOf(options).map((one) => one.name),
     ["formats"],

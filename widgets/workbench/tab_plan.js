@@ -35,6 +35,7 @@ export function tabsOf(sections, views, absent = {}) {
     if (section.place === "sheet") continue;
     const why = absent[section.name];
     if (!why && !section.isAlwaysShown && !views?.[section.name]) continue;
+    if (why && !tabs.has(section.tab)) continue; // it would be alone in its tab
     const label = sections.find((other) => other.name === section.tab)?.title ?? section.title;
     const tab = tabs.get(section.tab) ?? emptyTab(section.tab, label);
     tabs.set(section.tab, tab);

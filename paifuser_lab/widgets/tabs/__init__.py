@@ -34,6 +34,7 @@ BUILT_IN = (
     "engine_settings",
     "stream",
     "graph",
+    "generation",
 )
 
 for _name in BUILT_IN:
