@@ -19,7 +19,7 @@ from paifuser_lab.records import Record
 
 ROOT = Path(__file__).parent.parent
 TESTS = "tests/test_damaged_files.py"
-OPTIONS = ("-n", "auto", "--timeout", "0", "-k", "or_refused")
+OPTIONS = ("-n", "auto", "--timeout", "0", "-o", "junit_family=xunit1", "-k", "or_refused")
 TEST = "test_a_"  # begins the name of each
 
 
@@ -80,7 +80,7 @@ def bench(
 def _row(case: ElementTree.Element) -> FuzzRow:
     """A test's row; its parameter is what is read."""
     test, _, parameter = case.get("name", "").removesuffix("]").partition("[")
-    failure = case.find("failure")
+    failure = next((part for part in case if part.tag in ("failure", "error")), None)
     tried = case.find("properties/property")  # missing where a file failed
     place = "saved folder: " if "folder" in test else ""
     return FuzzRow(

@@ -69,6 +69,7 @@ SMALL = {
     "prompt_tokens=128, new_tokens=64": "prompt_tokens=8, new_tokens=4",
     "engines=engines)": "engines=engines, prompt_tokens=8, new_tokens=2, rounds=1)",
     "size_bytes=100e6": "seconds=2.0, size_bytes=100e6",
+    '"replay", "llama.cpp", "openvino", "onnxruntime"]': '"replay"]',
     "int4, mixed))": "int4, mixed, prompt_tokens=8, new_tokens=2, rounds=1))",
     'kind="topk")': 'kind="topk", seconds=1.0)',
     "--rounds 5": "--rounds 1",

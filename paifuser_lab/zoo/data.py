@@ -5,6 +5,7 @@ networks make some errors.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import pi
 from typing import Any
 
@@ -80,6 +81,12 @@ BOXED_STREETS = STREETS.model_copy(
 )
 MAPS = STREETS.model_copy(update={"classes": map_sheets.CLASSES})
 
+# painting takes seconds, and each model of a kind is built with the same; batches are copies
+_scenes, _boxed_scenes, _sheets = (
+    lru_cache(maxsize=1)(paint)
+    for paint in (street_scenes.scenes, street_scenes.boxed_scenes, map_sheets.sheets)
+)
+
 
 def digits(*, batch: int = 40, side: int = 32, seed: int = 0) -> tuple[Batches, Batches]:
     """1,797 handwritten digits as (train, test) batches: four fifths for training, stratified by
@@ -129,8 +136,8 @@ def streets(
 
     Every training scene comes twice, the second time mirrored.
     """
-    images, labels = street_scenes.scenes(train + test, side=side, seed=seed)
-    pixels, classes = normalised(torch.from_numpy(images), STREETS), torch.from_numpy(labels)
+    images, labels = _scenes(train + test, side=side, seed=seed)
+    pixels, classes = normalised(torch.from_numpy(images), STREETS), torch.tensor(labels)
     train_pixels, train_classes = (
         torch.stack([part[:train], part[:train].flip(-1)], dim=1).flatten(0, 1)
         for part in (pixels, classes)
@@ -148,8 +155,8 @@ def boxed_streets(
 
     Every training scene comes twice, the second time mirrored.
     """
-    images, boxes = street_scenes.boxed_scenes(train + test, side=side, seed=seed)
-    pixels, targets = normalised(torch.from_numpy(images), STREETS), torch.from_numpy(boxes)
+    images, boxes = _boxed_scenes(train + test, side=side, seed=seed)
+    pixels, targets = normalised(torch.from_numpy(images), STREETS), torch.tensor(boxes)
     kind, left, top, right, bottom = targets[:train].unbind(-1)
     mirrored = torch.stack([kind, 1 - right, top, 1 - left, bottom], dim=-1)
     train_pixels = torch.stack([pixels[:train], pixels[:train].flip(-1)], dim=1).flatten(0, 1)
@@ -165,8 +172,8 @@ def maps(
     """Synthetic maps with a class for every pixel, to be read from the map's legend, as (train,
     test) batches.
     """
-    images, labels = map_sheets.sheets(train + test, side=side, seed=seed)
-    pixels, classes = normalised(torch.from_numpy(images), MAPS), torch.from_numpy(labels)
+    images, labels = _sheets(train + test, side=side, seed=seed)
+    pixels, classes = normalised(torch.from_numpy(images), MAPS), torch.tensor(labels)
     return _batches(pixels[:train], classes[:train], batch), _batches(
         pixels[train:], classes[train:], batch
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
 from benchmarks import detector
@@ -9,10 +12,14 @@ from benchmarks.detector import CHOSEN, PLAIN, DetectorBench, DetectorTraining
 from benchmarks.measured import Records
 from benchmarks.pages import block
 from paifuser_lab.records import Record
+from paifuser_lab.zoo.data import boxed_streets
 
 
-@pytest.fixture(scope="module")
-def measured():
+@pytest.fixture
+def measured(monkeypatch):
+    few = partial(boxed_streets, train=16, test=16, batch=16)
+    setup = replace(detector.SETUPS[detector.NAME], data=few)
+    monkeypatch.setattr(detector, "SETUPS", {detector.NAME: setup})
     return detector.bench(epochs=1, seeds=2, batches=1)
 
 

@@ -282,6 +282,19 @@ def test_streets_are_the_same_every_time_and_show_every_class() -> None:
     assert not (images == streets.scenes(20, seed=4)[0]).all()
 
 
+@pytest.mark.parametrize("paint", [data.streets, data.boxed_streets, data.maps])
+def test_batches_that_are_written_to_do_not_change_those_made_later(paint):
+    first, again = (paint(train=2, test=2, batch=2, side=64) for _ in range(2))
+    before = [tensor.clone() for half in again for batch in half for tensor in batch]
+    for half in first:
+        for batch in half:
+            for tensor in batch:
+                tensor.zero_()
+    later = paint(train=2, test=2, batch=2, side=64)
+    kept = [tensor for half in (*again, *later) for batch in half for tensor in batch]
+    assert all(map(torch.equal, before + before, kept))
+
+
 def test_maps_are_the_same_every_time_and_show_every_class() -> None:
     images, labels = maps.sheets(20, side=32, seed=3)
     assert (images == maps.sheets(20, side=32, seed=3)[0]).all()
