@@ -150,6 +150,26 @@ def test_random_networks_are_pruned_exactly(parts: list[tuple[str, int]], ratio:
     assert gap(masked(work.model, variant.module), variant.module, work.inputs) < EXACT
 
 
+def test_heads_of_a_language_model_go_with_their_key_head_in_each_layer():
+    work = lab.load(
+        "hf:llama",
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=24,
+        vocab_size=128,
+    )
+    variant = pruned(work, ratio=0.5, importance="random", round_to=1, repair=[])
+    shapes = {
+        name: (tuple(layer.q_proj.weight.shape), tuple(layer.v_proj.weight.shape))
+        for name, layer in variant.module.named_modules()
+        if name.endswith("self_attn")
+    }
+    assert len(shapes) == 2 and set(shapes.values()) == {((16, 32), (8, 32))}
+    assert gap(masked(work.model, variant.module), variant.module, work.inputs) < EXACT
+
+
 def test_taylor_finds_the_channels_that_do_not_affect_the_loss():
     model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
     data = [(torch.randn(32, 4), torch.randint(0, 3, (32,)))]

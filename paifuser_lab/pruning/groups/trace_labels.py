@@ -37,8 +37,10 @@ def trace(model: nn.Module, inputs: Inputs) -> LabelSpace:
     space = LabelSpace()
     tracer = _Tracer(space)
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    saved = model.state_dict().keys()
     for name, weight in (parameters | buffers).items():
-        tracer.introduce(name, weight)
+        if name in saved:  # others are computed by the layer, as a rotation's angles are: they stay
+            tracer.introduce(name, weight)
     _run(model, inputs, tracer)
     tracer.is_counting = False  # products are counted in the first run only
     flipped = sign_flipped(inputs)
