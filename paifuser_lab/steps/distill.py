@@ -5,6 +5,7 @@ outputs of its layers.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -30,6 +31,7 @@ from ..training.distillation import (
     kinds_of,
     stages,
 )
+from ..training.low_rank import low_rank
 from ..workload import Inputs, Loss, running
 from .step import Draft, matching
 from .training_step import TrainingStep, check_trainable
@@ -75,6 +77,11 @@ class Distill(TrainingStep):
         default=False,
         description="train on examples blended with each other, on which the original runs anew",
     )
+    rank: int | None = Field(
+        default=None,
+        ge=1,
+        description="train only additions of this rank to linear layers, which are then folded in",
+    )
 
     def apply(self, draft: Draft) -> None:
         """Find the outputs to compare, then train."""
@@ -100,8 +107,10 @@ class Distill(TrainingStep):
                 "`blend` out."
             )
         lessons = batches if self.blend else batches.mapped(teacher.teach)
-        self.train(draft, objective, lessons, extra=projections if len(projections) else None)
-        draft.notes += _notes(objective, teacher)
+        extra = projections if len(projections) else None
+        with low_rank(draft.module, self.rank, self.seed) if self.rank else nullcontext("") as note:
+            self.train(draft, objective, lessons, extra=extra)
+        draft.notes += [*filter(None, [note]), *_notes(objective, teacher)]
 
     def _layers(self, draft: Draft, patterns: Layers) -> list[str]:
         """The layers to compare; both models have them under the same name."""

@@ -20,6 +20,7 @@ fingerprints       what identifies a training of a recipe
 tensorboard        a record as TensorBoard's logs
 strided_pointwise  a workaround for oneDNN
 distillation       losses between the original's outputs and the model's own
+low_rank           additions of low rank to linear layers, trained in place of weights
 """
 
 from ..workload.data import Batch, Batches
