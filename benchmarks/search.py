@@ -1,5 +1,5 @@
 """`lab.search` against simpler ways to choose a recipe, in equal seconds: the best single step, a
-format first and then an engine, and points at random.
+format first and then an engine, points at random, and Optuna's TPE with nothing to begin from.
 
 Every way measures points of the search's own space, and ranks and judges them as the search does;
 which points it measures differs. Each runs in a process of its own with empty caches of engines and
@@ -14,13 +14,18 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any, ClassVar
 
+import optuna
 import typer
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.trial import TrialState
+from scipy.stats import spearmanr
 
 from paifuser_lab._files import cache_folder
 from paifuser_lab.bench.runner import BenchRecord, Names, check_known, measured_rows
-from paifuser_lab.bench.text import listed, percent, spread, times
+from paifuser_lab.bench.text import listed, number, percent, spread, times
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.machine import hardware
 from paifuser_lab.planner import SearchOptions, SearchResult, searches
@@ -29,6 +34,7 @@ from paifuser_lab.planner.ranking import WIDE_OPEN, with_status
 from paifuser_lab.planner.searching import Order
 from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.records import Candidate, Record
+from paifuser_lab.records.text import without_empty
 from paifuser_lab.variant.comparison import compare
 from paifuser_lab.variant.open import load
 from paifuser_lab.variant.recipe import Recipe
@@ -36,9 +42,12 @@ from paifuser_lab.zoo import trained_names
 
 from .child import printed
 
-MODELS = ("resnet18-hard-digits", "segnet-streets")
+MODELS = ("resnet18-hard-digits", "segnet-streets", "segvit-maps")
 DROPS = (1e-3, 0.1)  # the range that limits are drawn from
 ROUNDS = 60  # in which the returned recipes are timed again
+FEWEST_PAIRS = 5  # of a rank correlation
+SUGGESTIONS = 1000  # of TPE, most of which were measured before
+SHARES = (1 / 3, 2 / 3, 1.0)  # of the seconds, after which the volume is taken
 MORE_S = 600.0  # past its seconds, for a process to begin and for its last candidate
 
 
@@ -76,6 +85,30 @@ def _at_random(seed: int) -> Order:
     return order
 
 
+def _by_tpe(seed: int) -> Order:
+    """What Optuna's TPE suggests, knowing only what it has measured."""
+
+    def order(space: Space, rows: Mapping[Point, Candidate]) -> Iterator[Point]:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
+        study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
+        choices: dict[str, BaseDistribution] = {
+            axis: CategoricalDistribution(values) for axis, values in space.axes.items()
+        }
+        for _ in range(SUGGESTIONS):
+            trial = study.ask(choices)
+            point = Point(**trial.params)
+            if point not in rows:
+                yield from _possible(space, [point])
+            row = rows.get(point)
+            if row is None or not row.speedup:
+                study.tell(trial, state=TrialState.FAIL)
+            else:
+                study.tell(trial, [1 / row.speedup, row.loss or 0.0])
+
+    return order
+
+
 def _changed(point: Point) -> set[str]:
     return {axis for axis, value in point.values.items() if value != getattr(Point(), axis)}
 
@@ -93,6 +126,7 @@ WAYS: dict[str, Callable[[int, float], Order | None]] = {
     "best single step": lambda seed, drop: _single_steps,
     "format then engine": lambda seed, drop: _format_then_engine(drop),
     "random search": lambda seed, drop: _at_random(seed),
+    "TPE": lambda seed, drop: _by_tpe(seed),
 }
 
 
@@ -111,6 +145,26 @@ class SearchedRow(Record):
     loss: float  # of the metric, on all test data
     trials: int
     seconds: float
+    # of each candidate that was measured: when, its speed-up and its loss, in the search's words
+    measured: tuple[tuple[float, float, float], ...] = ()
+    # of the search's combinations: the speed-up that was predicted, and the measured one
+    predicted: tuple[tuple[float, float], ...] = ()
+
+    def volume(self, share: float) -> float:
+        """The share of all that is faster within the limit, by time and loss, which some candidate
+        dominates after a share of the seconds.
+        """
+        until = share * self.seconds
+        points = sorted(
+            (1 / speedup, max(loss, 0.0))
+            for at, speedup, loss in self.measured
+            if at <= until and speedup > 1 and loss < self.metric_drop
+        )
+        volume, least = 0.0, self.metric_drop
+        for ratio, loss in points:
+            volume += (1 - ratio) * max(least - loss, 0.0)
+            least = min(least, loss)
+        return volume / self.metric_drop
 
     @property
     def is_past(self) -> bool:
@@ -128,20 +182,26 @@ class SearchBench(BenchRecord):
 
     def table(self) -> list[dict[str, str]]:
         """A row for each model and way: means over seeds, with their ranges."""
-        return [
+        rows_of = [
             {
                 "model": model,
                 "way": way,
                 "× over eager": spread([row.speedup for row in rows]),
                 "points lost": spread([100 * row.loss for row in rows]),
                 "past its limit": f"{sum(row.is_past for row in rows)} of {len(rows)}",
+                "volume": " → ".join(
+                    number(fmean(row.volume(share) for row in rows)) for share in SHARES
+                )
+                if rows[0].measured
+                else "",
                 "trials": spread([row.trials for row in rows]),
                 "seconds": spread([row.seconds for row in rows]),
             }
             for model in dict.fromkeys(row.model for row in self.rows)
             for way in WAYS
             if (rows := [row for row in self.rows if (row.model, row.way) == (model, way)])
-        ] or super().table()
+        ]
+        return without_empty(rows_of) or super().table()
 
     def beside(self, way: str) -> str:
         """The speed of the search's recipes over those of another way, and where it is certain."""
@@ -161,14 +221,26 @@ class SearchBench(BenchRecord):
         """The search beside each other way, and how often each was past a limit."""
         if not self.rows:
             return []
-        beside = "; ".join(self.beside(way) for way in WAYS if way != OURS)
-        rows = {way: [row for row in self.rows if row.way == way] for way in WAYS}
-        past = [f"{way} {sum(row.is_past for row in rows[way])}" for way in WAYS]
+        known = {row.way for row in self.rows}  # a record may be older than a way
+        beside = "; ".join(self.beside(way) for way in WAYS if way in known - {OURS})
+        rows = {way: [row for row in self.rows if row.way == way] for way in WAYS if way in known}
+        past = [f"{way} {sum(row.is_past for row in rows[way])}" for way in rows]
         drops = [row.metric_drop for row in self.rows]
         return [
             f"The recipe of {OURS} is {beside}.",
             f"Past their limits of {percent(min(drops))} to {percent(max(drops))}, of "
             f"{len(rows[OURS])} each: {listed(past)}.",
+            *self._predictions(),
+        ]
+
+    def _predictions(self) -> list[str]:
+        pairs = [pair for row in self.rows for pair in row.predicted]
+        if len(pairs) < FEWEST_PAIRS:
+            return []
+        correlation = float(spearmanr(*zip(*pairs, strict=True)).statistic)
+        return [
+            f"Speed-ups of {len(pairs)} combinations, predicted and measured: rank correlation "
+            f"{correlation:.2f}."
         ]
 
     @property
@@ -226,6 +298,17 @@ def _searched(model: str, seed: int, seconds: float) -> list[SearchedRow]:
                 loss=work.metric_lost(before, again.metric),
                 trials=sum(row.latency_ms is not None for row in result.rows),
                 seconds=result.took_s,
+                measured=tuple(
+                    (row.at_s, row.speedup, row.loss or 0.0)
+                    for row in result.rows
+                    if row.at_s is not None and row.speedup
+                ),
+                predicted=tuple(
+                    (row.predicted, row.speedup)
+                    for row in result.rows
+                    # of a part nothing is predicted before it is measured
+                    if way == OURS and row.predicted not in (None, 1.0) and row.speedup
+                ),
             )
         )
     return rows

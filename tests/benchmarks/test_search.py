@@ -73,6 +73,45 @@ def test_random_points_are_all_of_the_space_in_an_order_of_their_seed():
     assert all({*each} == {*SPACE.points()} and len({*each}) == len(each) for each in drawn)
 
 
+def test_tpe_goes_on_from_what_it_measured_and_suggests_nothing_twice():
+    def drawn(format: str) -> list[Point]:
+        rows: dict[Point, Candidate] = {}
+        for point in WAYS["TPE"](0, 0.01)(SPACE, rows):
+            rows[point] = row(speedup=4.0 if point.format == format else 1.1)
+            if len(rows) == 30:
+                break
+        return list(rows)
+
+    first, other = drawn("int8"), drawn("bf16")
+    assert first[:5] == other[:5] != first and len({*first}) == len(first)
+    assert all(SPACE.is_possible(point) for point in first)
+    late = [point.format for point in first[10:]]
+    assert late.count("int8") > late.count("bf16")
+
+
+def test_the_volume_is_what_candidates_within_the_limit_dominate():
+    net = searched(OURS, 4.0).model_copy(
+        update={
+            "seconds": 60.0,
+            "measured": ((10, 2.0, 0.0), (25, 4.0, 0.005), (50, 5.0, 0.02), (55, 1.0, 0.0)),
+        }
+    )
+    assert net.volume(1 / 3) == pytest.approx(0.5)  # half of the time at no loss
+    assert net.volume(1.0) == pytest.approx(0.5 * 0.75 + 0.5 * 0.5)
+    assert searched(OURS, 4.0).volume(1.0) == 0
+
+
+def test_the_rank_correlation_is_that_of_predicted_and_measured_combinations():
+    pairs = tuple((float(at), 10.0 - at) for at in range(5))
+    net = searched(OURS, 4.0).model_copy(update={"predicted": pairs})
+    (*_, sentence) = SearchBench(seconds=1, seeds=1, rows=(net,)).sentences
+    assert sentence.endswith("of 5 combinations, predicted and measured: rank correlation -1.00.")
+    few = net.model_copy(update={"predicted": pairs[:4]})
+    assert not any(
+        "rank" in line for line in SearchBench(seconds=1, seeds=1, rows=(few,)).sentences
+    )
+
+
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Searches run here, among the folded model alone; returns what each was started with."""
@@ -143,7 +182,7 @@ def test_the_search_is_put_beside_each_other_way_and_what_is_past_a_limit_is_cou
         in beside
         for way in others
     )
-    assert f"of 2 each: {OURS} 0, best single step 2, format then engine 2 and random" in past
+    assert f"of 2 each: {OURS} 0, best single step 2, format then engine 2, random" in past
     assert "Past their limits of 1.0 % to 1.0 %" in past and failed == "x: why"
     slower = SearchBench(machine="m", seconds=60, seeds=2, rows=tuple(rows[::-1]))
     assert slower.table() == known.table()
