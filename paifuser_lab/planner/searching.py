@@ -285,7 +285,11 @@ class _Search:
             return False
         change, left = self.space.change(point), max(0.5, self.options.seconds - self.took_s)
         seconds = min(left, SCREEN_SHARE * self.options.seconds / max(self.planned, 1))
-        begun = self.places.begin(change, 1 / self.predict(point).ratio, seconds, left)
+        try:
+            begun = self.places.begin(change, 1 / self.predict(point).ratio, seconds, left)
+        except MeasureError:  # no machine is left
+            self.study.drop(trial)
+            raise
         self.running[begun] = trial, point
         yield from self._finished()
         return True

@@ -14,7 +14,7 @@ import pytest
 from paifuser_lab import planner
 from paifuser_lab.errors import MeasureError, MissingExtraError, StreamError
 from paifuser_lab.planner import places
-from paifuser_lab.planner.places import RayNodes
+from paifuser_lab.planner.places import Here, RayNodes
 from paifuser_lab.planner.screening import Screen
 from tests.planner.conftest import BF16, FOLD, LABELS, LAYOUT
 
@@ -81,6 +81,24 @@ def test_only_machines_with_this_one_s_processor_measure(work, monkeypatch):
     with pytest.raises(MeasureError, match=r"has this one's processor .*; there are Z80"), nodes:
         pass
     assert killed == [actor]
+
+
+def test_a_search_whose_machines_have_all_left_keeps_what_they_measured(work, tried, tmp_path):
+    real, url = Here.begin, f"sqlite:///{tmp_path / 'searches.db'}"
+    begun: list[Any] = []
+
+    def leaving(self: Any, *given: Any) -> Any:
+        begun.append(given)
+        if len(begun) > 1:
+            raise MeasureError("no machine is left.")
+        return real(self, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Here, "begin", leaving)
+        last = tried(work, FOLD, LAYOUT, metric_drop=1.0, study=url)[-1]
+    assert len(last.rows) == 1 and last.is_done and "ended early: no machine is left." in last.note
+    again = tried(work, FOLD, LAYOUT, metric_drop=1.0, study=url)[-1]
+    assert len(again.rows) == 2  # what had begun is given back
 
 
 def test_without_a_cluster_the_address_is_named(work):
