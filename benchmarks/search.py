@@ -158,7 +158,7 @@ class SearchedRow(Record):
         points = sorted(
             (1 / speedup, max(loss, 0.0))
             for at, speedup, loss in self.measured
-            if at <= until and speedup > 1 and loss < self.metric_drop
+            if at <= until and speedup > 1
         )
         volume, least = 0.0, self.metric_drop
         for ratio, loss in points:

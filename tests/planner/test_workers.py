@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
+import optuna
 import pytest
+from optuna.trial import TrialState
 
 from paifuser_lab import planner
 from paifuser_lab.errors import MeasureError, MissingExtraError, StreamError
-from paifuser_lab.planner import places
+from paifuser_lab.planner import places, searching
 from paifuser_lab.planner.places import Here, RayNodes
 from paifuser_lab.planner.screening import Screen
+from paifuser_lab.planner.space import Point
+from paifuser_lab.planner.store import Study
 from tests.planner.conftest import BF16, FOLD, LABELS, LAYOUT
 
 
@@ -43,6 +49,7 @@ def test_two_machines_measure_at_once_and_what_one_of_them_had_begun_is_measured
     import ray
 
     begun: list[int] = []
+    queued: list[Any] = []
     real = RayNodes.begin
 
     def leaving(self: Any, *given: Any) -> Any:
@@ -55,8 +62,10 @@ def test_two_machines_measure_at_once_and_what_one_of_them_had_begun_is_measured
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RayNodes, "begin", leaving)
+        queue = Study.queue
+        patch.setattr(Study, "queue", lambda *given: queued.append(given[1]) or queue(*given))
         last = tried(work, FOLD, LAYOUT, BF16, metric_drop=1.0, seconds=300, workers="auto")[-1]
-    assert begun[:2] == [1, 2]
+    assert begun[:2] == [1, 2] and max(map(queued.count, queued)) == 2  # what was lost, again
     assert {row.label for row in last.rows} == set(LABELS.values())
     assert all(row.latency_ms and row.interval for row in last.rows)
     assert any(row.rounds == 3 for row in last.rows)  # the leaders, on this machine
@@ -97,8 +106,34 @@ def test_a_search_whose_machines_have_all_left_keeps_what_they_measured(work, tr
         patch.setattr(Here, "begin", leaving)
         last = tried(work, FOLD, LAYOUT, metric_drop=1.0, study=url)[-1]
     assert len(last.rows) == 1 and last.is_done and "ended early: no machine is left." in last.note
-    again = tried(work, FOLD, LAYOUT, metric_drop=1.0, study=url)[-1]
-    assert len(again.rows) == 2  # what had begun is given back
+    states = {trial.state for trial in optuna.load_study(study_name=last.study, storage=url).trials}
+    assert TrialState.RUNNING not in states  # what had begun is given back
+
+
+def test_a_candidate_that_is_being_measured_is_not_begun_again(work, tried):
+    suggested = chain([FOLD, FOLD, LAYOUT, LAYOUT], repeat(BF16))
+    begun: list[Point] = []
+    held: list[tuple[Future[Any], Any]] = []
+    real, ask = Here.begin, Study.ask
+
+    def beginning(self: Any, change: Any, *given: Any) -> Any:
+        begun.append(change.point)
+        held.append((Future(), real(self, change, *given).result()))
+        future = held[-1][0]
+        if len(held) == 2 or change.point == BF16:  # two are measured at a time
+            for each, result in held:
+                each.set_result(result)
+            held.clear()
+        return future
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Here, "count", 2)
+        patch.setattr(Here, "begin", beginning)
+        patch.setattr(Study, "ask", lambda self: (ask(self)[0], next(suggested)))
+        patch.setattr(searching._Search, "_queued", lambda self, points: iter(()))
+        patch.setattr(searching._Search, "_is_hopeless", lambda self, point: False)
+        tried(work, FOLD, LAYOUT, BF16, metric_drop=1.0)
+    assert begun == [FOLD, LAYOUT, BF16]
 
 
 def test_without_a_cluster_the_address_is_named(work):

@@ -22,6 +22,7 @@ SECONDS = {
     "tests/benchmarks/test_parallel.py": 30,
     "tests/engines/test_engines.py": 30,
     "tests/planner/test_allocation.py": 30,
+    "tests/planner/test_workers.py": 40,
     "tests/test_wheel.py": 30,
     "tests/converter/test_genai.py": 30,
     "tests/workload/test_generation.py": 30,
