@@ -151,8 +151,8 @@ class RayNodes:
         if not self.actors:
             others = f"; there are {', '.join(sorted(self.others))}" if self.others else ""
             raise MeasureError(
-                f"no machine of the Ray cluster at {self.address!r} is free and has this one's "
-                f"processor ({hardware().label}){others}; add one, or leave workers= out."
+                f"no machine of the Ray cluster at {self.address!r} is free, has this package and "
+                f"this one's processor ({hardware().label}){others}; add one, or leave workers out."
             )
 
 

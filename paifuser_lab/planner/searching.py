@@ -165,10 +165,15 @@ class _Search:
         for point, row in self.study.finished.items():
             self._take(point, row)
         self.planned = len(self.space.singles())
+        self.places: Places = (
+            Here(self.screen, self._is_over)
+            if self.workers is None
+            else RayNodes(self.workers, self.screen)
+        )
         yield self._record()
         with keep_when_stopped() as ending:
             try:
-                with self._places() as self.places:
+                with self.places:
                     yield from self._trials()
             finally:  # what was under way when it was stopped
                 for trial, _ in self.running.values():
@@ -206,11 +211,6 @@ class _Search:
 
     def _is_screened(self) -> bool:
         return self._is_over(SCREEN_SHARE) or len(self.rows) >= MOST_TRIALS
-
-    def _places(self) -> Places:
-        if self.workers is None:
-            return Here(self.screen, self._is_over)
-        return RayNodes(self.workers, self.screen)
 
     def _queued(self, points: Iterable[Point]) -> Iterator[SearchResult]:
         """Measure these points, but those that were measured or that another process is at."""
@@ -272,12 +272,11 @@ class _Search:
 
     def _next(self) -> Generator[SearchResult, None, bool]:
         """Begin the study's next point that is neither measured nor sure to lose, if any is."""
-        at_work = {point for _, point in self.running.values()}
+        taken = {*self.rows, *(point for _, point in self.running.values())}
         for _ in range(ATTEMPTS):
             trial, point = self.study.ask()
             is_queued = QUEUED in trial.user_attrs
-            is_new = point not in self.rows and point not in at_work
-            is_new = is_new and self.space.is_possible(point)
+            is_new = point not in taken and self.space.is_possible(point)
             if is_new and (is_queued or not self._is_hopeless(point)):
                 break
             self.study.drop(trial)

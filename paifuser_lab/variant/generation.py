@@ -231,12 +231,12 @@ def _rows(
 
 def text_of(made: Generation, tokens: list[int], first: Sequence[int]) -> dict[str, Any]:
     """A text as fields of its row, with where it parts from the baseline's."""
-    pairs = zip(tokens, first, strict=True)
-    same = next((place for place, (a, b) in enumerate(pairs) if a != b), len(first))
+    both = min(len(tokens), len(first))  # one that was interrupted may have fewer
+    same = next((place for place in range(both) if tokens[place] != first[place]), both)
     return {
         "text": made.readable(tokens),
         "same_tokens": same,
-        "parts_at": None if same == len(first) else len(made.readable(tokens[:same])),
+        "parts_at": None if same == both else len(made.readable(tokens[:same])),
     }
 
 

@@ -7,6 +7,7 @@ import pytest
 import paifuser_lab as lab
 from paifuser_lab.errors import StoppedError, WorkloadError
 from paifuser_lab.variant import live_generation
+from paifuser_lab.variant.generation import text_of
 from paifuser_lab.variant.live_generation import generate_in_turns
 from paifuser_lab.views.generation import PARTS, picture
 from paifuser_lab.widgets.tabs.generation import SECTION, text_now
@@ -127,6 +128,13 @@ def test_a_model_that_writes_no_text_has_no_such_section(tmp_path):
     with opened(lab.Workload(Small(), images(), name="small"), tmp_path) as bench:
         assert bench.state["absent"][SECTION.name] == "this model writes no text"
         assert "generates no text" in send(bench, do="generation").error
+
+
+def test_a_text_that_was_interrupted_parts_nowhere_in_what_it_shares(work):
+    made = work.generation(1, 1)
+    for tokens, first in (([5, 6], [5, 6, 7]), ([5, 6, 7], [5, 6])):
+        assert text_of(made, tokens, first)["parts_at"] is None
+    assert text_of(made, [5, 8], [5, 6, 7])["same_tokens"] == 1
 
 
 def test_equal_texts_are_listed_for_each_without_a_mark(work):
