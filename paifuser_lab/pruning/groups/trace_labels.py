@@ -39,7 +39,9 @@ def trace(model: nn.Module, inputs: Inputs) -> LabelSpace:
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
     saved = model.state_dict().keys()
     for name, weight in (parameters | buffers).items():
-        if name in saved:  # others are computed by the layer, as a rotation's angles are: they stay
+        # a layer of nothing but unsaved buffers computes them, as a rotation its angles: they stay
+        owner = model.get_submodule(name.rpartition(".")[0])
+        if name in saved or any(True for _ in owner.parameters()):
             tracer.introduce(name, weight)
     _run(model, inputs, tracer)
     tracer.is_counting = False  # products are counted in the first run only
