@@ -1,5 +1,6 @@
 """`lab.search` against simpler ways to choose a recipe, in equal seconds: the best single step, a
-format first and then an engine, points at random, and Optuna's TPE with nothing to begin from.
+format first and then an engine, points at random, and Optuna's TPE with nothing to begin from; and
+without a limit of time, every format in every engine.
 
 Every way measures points of the search's own space, and ranks and judges them as the search does;
 which points it measures differs. Each runs in a process of its own with empty caches of engines and
@@ -12,6 +13,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
 from math import prod
 from pathlib import Path
 from statistics import fmean
@@ -47,6 +49,7 @@ DROPS = (1e-3, 0.1)  # the range that limits are drawn from
 ROUNDS = 60  # in which the returned recipes are timed again
 FEWEST_PAIRS = 5  # of a rank correlation
 SUGGESTIONS = 1000  # of TPE, most of which were measured before
+GRID_TIMES = 10  # its seconds over those of the others
 SHARES = (1 / 3, 2 / 3, 1.0)  # of the seconds, after which the volume is taken
 MORE_S = 600.0  # past its seconds, for a process to begin and for its last candidate
 
@@ -73,6 +76,12 @@ def _format_then_engine(drop: float) -> Order:
         yield from _possible(space, engines)
 
     return order
+
+
+def _grid(space: Space, rows: Mapping[Point, Candidate]) -> Iterator[Point]:
+    """Every format in every engine: the best of them is what the search's regret is taken from."""
+    pairs = product(space.axes["engine"], space.axes["format"])
+    return _possible(space, (Point(engine=engine, format=name) for engine, name in pairs))
 
 
 def _at_random(seed: int) -> Order:
@@ -121,12 +130,14 @@ def _possible(space: Space, points: Iterable[Point]) -> Iterator[Point]:
 
 # by the seed and the limit; None leaves the choice to the search
 OURS = "lab.search"
+GRID = "every format in every engine"  # searched once a model
 WAYS: dict[str, Callable[[int, float], Order | None]] = {
     OURS: lambda seed, drop: None,
     "best single step": lambda seed, drop: _single_steps,
     "format then engine": lambda seed, drop: _format_then_engine(drop),
     "random search": lambda seed, drop: _at_random(seed),
     "TPE": lambda seed, drop: _by_tpe(seed),
+    GRID: lambda seed, drop: _grid,
 }
 
 
@@ -206,7 +217,11 @@ class SearchBench(BenchRecord):
     def beside(self, way: str) -> str:
         """The speed of the search's recipes over those of another way, and where it is certain."""
         others = {(row.model, row.seed): row for row in self.rows if row.way == way}
-        pairs = [(row, others[row.model, row.seed]) for row in self.rows if row.way == OURS]
+        pairs = [
+            (row, others[row.model, row.seed])
+            for row in self.rows
+            if row.way == OURS and (row.model, row.seed) in others
+        ]
         ratios = [ours.speedup / other.speedup for ours, other in pairs]
         faster = sum(ours.interval[0] > other.interval[1] for ours, other in pairs)
         slower = sum(ours.interval[1] < other.interval[0] for ours, other in pairs)
@@ -270,14 +285,15 @@ def bench(
 def _searched(model: str, seed: int, seconds: float) -> list[SearchedRow]:
     """Search in every way within one limit, in random order; time what they return in turn."""
     draw = random.Random(seed)
+    ways = [way for way in WAYS if way != GRID or not seed]
     drop = float(f"{DROPS[0] * (DROPS[1] / DROPS[0]) ** draw.random():.2g}")
     found = {
-        way: found_in_child(model, way, seed, drop, seconds)
-        for way in draw.sample(list(WAYS), len(WAYS))
+        way: found_in_child(model, way, seed, drop, seconds * (GRID_TIMES if way == GRID else 1))
+        for way in draw.sample(ways, len(ways))
     }
     work = load(model)
     recipes: dict[str, Any] = {
-        way: Recipe(found[way].best.steps, limit=WIDE_OPEN) for way in WAYS
+        way: Recipe(found[way].best.steps, limit=WIDE_OPEN) for way in ways
     }  # a loss is reported, not refused
     compared = compare(work, rounds=ROUNDS, seconds=seconds, **recipes)
     before = compared[compared.baseline].metric

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import search
 from benchmarks.measured import Records
 from benchmarks.pages import block
-from benchmarks.search import OURS, WAYS, SearchBench, SearchedRow
+from benchmarks.search import GRID, OURS, WAYS, SearchBench, SearchedRow
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.planner import SearchResult
 from paifuser_lab.planner.space import Point, Space
@@ -65,6 +65,15 @@ def test_an_engine_is_chosen_with_the_fastest_format_within_the_limit(rows, chos
     engines = [Point(engine=name, format=chosen) for name in SPACE.axes["engine"]]
     assert measured[3:] == [point for point in engines if SPACE.is_possible(point)]
     assert Point() not in points("format then engine", replace(SPACE, folding=()), **rows)
+
+
+def test_the_grid_has_each_possible_pair_of_format_and_engine_once():
+    grid = points(GRID)
+    pairs = {(point.engine, point.format) for point in grid}
+    assert (
+        len(grid) == len(pairs) and ("openvino", "int8") in pairs and ("as it is", "fp32") in pairs
+    )
+    assert all(SPACE.is_possible(point) for point in grid)
 
 
 def test_random_points_are_all_of_the_space_in_an_order_of_their_seed():
