@@ -5,11 +5,10 @@ Built on matplotlib.
 picture          a picture as data: panels, axes, marks; the page draws it as well
 canvas           a picture drawn by matplotlib
 style            the themes, and `Drawing`, a figure that displays itself in a notebook or as SVG
-sheet            a figure laid out in inches: columns of names, bars and numbers
 heat_scale       the colour scale of heat maps, and a map as a panel
 page             offline HTML pages: a profile's, a memory snapshot's
 report           a variant as one page to send
-profile          time by layer, as an icicle
+profile          time by layer: a strip of all parts, the costliest layers
 side_by_side     two profiles, layer by layer
 hardware         a machine's ceilings
 label_room       where names stand beside points
@@ -47,6 +46,7 @@ from importlib import import_module
 
 from ..records import Record
 from . import canvas
+from .picture import Picture
 from .style import Drawing
 
 __all__ = ["Drawing", "figure"]
@@ -60,7 +60,7 @@ DRAWERS = {
     "CallTimeline": ".call_timeline:picture",
     "Comparison": ".comparison:picture",
     "Fit": ".memory_fit:picture",
-    "FusionMap": ".fusion_map:draw",
+    "FusionMap": ".fusion_map:picture",
     "GenerationComparison": ".generation:picture",
     "Hardware": ".hardware:picture",
     "Importance": ".importance:picture",
@@ -71,14 +71,14 @@ DRAWERS = {
     "ParallelPlan": ".parallel:picture",
     "PipelineSchedule": ".parallel:picture_of_pipeline",
     "PoolCalls": ".memory_fit:picture_of_pool",
-    "Profile": ".profile:draw",
+    "Profile": ".profile:picture",
     "RateCurve": ".training_run:picture_of_rates",
     "Results": ".results:picture",
     "Roofline": ".roofline:picture",
     "Sensitivity": ".sensitivity:picture",
     "SearchResult": ".search:picture",
     "SideBySide": ".side_by_side:picture",
-    "Staircase": ".channels:draw_staircase",
+    "Staircase": ".channels:picture",
     "StreamReport": ".stream:picture",
     "TraceSummary": ".trace:picture",
     "TradeOff": ".comparison:picture_of_trade_off",
@@ -86,16 +86,21 @@ DRAWERS = {
 }
 
 
-def figure(record: Record, *, dark: bool = False) -> Drawing:
-    """The figure of a record; it displays itself in a notebook, `savefig` writes SVG or PNG."""
+def picture_of(record: Record) -> Picture:
+    """The picture of a record, as data."""
     name = type(record).__name__
     if name not in DRAWERS:
         raise TypeError(
             f"There is no drawing of a {name}; there are drawings of {', '.join(DRAWERS)}."
         )
     module, _, function = DRAWERS[name].partition(":")
-    made = partial(getattr(import_module(module, __name__), function), record)
-    draw = partial(canvas.draw, made()) if function.startswith("picture") else made
-    drawing: Drawing = draw(dark=dark)
+    drawn: Picture = getattr(import_module(module, __name__), function)(record)
+    return drawn
+
+
+def figure(record: Record, *, dark: bool = False) -> Drawing:
+    """The figure of a record; it displays itself in a notebook, `savefig` writes SVG or PNG."""
+    draw = partial(canvas.draw, picture_of(record))
+    drawing = draw(dark=dark)
     drawing.redraw = None if dark else draw
     return drawing

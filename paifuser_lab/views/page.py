@@ -33,7 +33,7 @@ def html_report(
 ) -> str:
     """A profile as an offline HTML page: figures, the tree of layers and the explanations."""
     heading = title or profile.workload
-    figures = [profile_figure.draw(profile).svg()]
+    figures = [canvas.draw(profile_figure.picture(profile)).svg()]
     if profile.roofline.points:
         figures.append(canvas.draw(roofline_figure.picture(profile.roofline)).svg())
     body = view(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..records import LayerProfile, Profile
-from .sheet import BOUNDS, MARGIN, ROW, SMALL, WIDTH, Sheet, decimals
-from .style import Drawing
+from .picture import Axis, Boxes, Key, Labels, Panel, Picture, Tips, text_width
 
 MAX_LAYERS = 12
 MAX_PARTS = 32
 LARGE = 0.34  # a part above this share of the time is split into its layers
-NAMES, BARS = 2.3, (2.45, 4.5)
-MS, SHARE, BOUND, ROOF = 5.05, 5.6, 5.83, 6.9  # right ends of columns; left of BOUND
+BOUNDS = ("compute", "memory", "overhead")
+ROW, STRIP = 22, 300  # pixels: of a row, and in which the names of all parts have room
 
 
 class Part(NamedTuple):
@@ -28,40 +27,24 @@ class Part(NamedTuple):
         return sum(self.ms.values())
 
 
-def draw(profile: Profile, *, dark: bool = False) -> Drawing:
-    """A strip of all parts on top, the costliest layers below, the others summed in one line."""
+def picture(profile: Profile) -> Picture:
+    """A strip of all parts on top, the costliest layers below, the others summed in a sentence."""
     rows = [row for row in profile.costliest(MAX_LAYERS) if row.self_ms > 0]
-    left = [row for row in profile if row not in rows and row.self_ms > 0]
-    sheet = Sheet(profile.title, height=1.32 + ROW * (len(rows) + bool(left)), dark=dark)
-    _draw_strip(sheet, profile, y=0.16)
-    _draw_legend(sheet, profile, y=0.66)
-    _draw_head(sheet, y=1.02)
-    widest = max((max(row.self_ms, row.self_spread_ms[1]) for row in rows), default=1.0)
-    for index, row in enumerate(rows):
-        _draw_row(
-            sheet, profile, row, 1.26 + ROW * index, widest=widest, places=decimals(rows[0].self_ms)
-        )
-    if left:
-        _draw_rest(sheet, profile, left, 1.26 + ROW * len(rows), places=decimals(rows[0].self_ms))
-    return sheet.drawing
-
-
-def tooltip(row: LayerProfile, profile: Profile) -> str:
-    """The tooltip of a layer."""
-    lines = [
-        f"{row.layer or profile.workload} ({row.kind})",
-        f"{row.self_ms:.4g} ms itself, {row.self_ms / (profile.total_ms or 1.0):.1%} of the time",
-    ]
-    if row.gflops:
-        lines.append(f"{row.gflops:.3g} GFLOP/s")
-    if row.gbs:
-        lines.append(f"{row.gbs:.3g} GB/s")
-    if row.intensity:
-        lines.append(f"{row.intensity:.3g} FLOP/byte")
-    if row.verdict:
-        share = row.roof_share if row.verdict != "overhead" else None
-        lines.append(f"bound by {row.verdict}" + (f", {share:.0%} of the roof" if share else ""))
-    return "\n".join(lines)
+    left = [row.self_ms for row in profile if row not in rows and row.self_ms > 0]
+    by_bound, total = _by_bound(profile), profile.total_ms or 1.0
+    rest = f"Not shown: {len(left)} more layers, together {sum(left):.3g} ms." if left else ""
+    return Picture(
+        title=profile.title,
+        label="the whole model front to back, then its costliest layers",
+        sentence=rest,
+        rows=((_strip(profile),), (_costliest(profile, rows),)) if rows else (),
+        note="" if rows else "No layer's time is known.",
+        legend=tuple(
+            Key(bound, f"bound by {bound}: {by_bound[bound] / total:.0%}")
+            for bound in BOUNDS
+            if bound in by_bound
+        ),
+    )
 
 
 def parts(profile: Profile) -> list[Part]:
@@ -100,91 +83,73 @@ def _by_bound(rows: Iterable[LayerProfile]) -> dict[str | None, float]:
     return sums
 
 
-def _draw_strip(sheet: Sheet, profile: Profile, y: float) -> None:
-    """Draw the whole model as one bar of its parts, coloured by what binds them."""
+def _strip(profile: Profile) -> Panel:
+    """The whole model as one bar of its parts, coloured by what binds them."""
     pieces = parts(profile)
-    scale = (WIDTH - 2 * MARGIN) / (sum(part.total_ms for part in pieces) or 1.0)
-    x = MARGIN
+    whole = sum(part.total_ms for part in pieces)
+    starts, ends, tones, names, about = list[float](), list[float](), [], [], []
+    labels, at, begin = [], [], 0.0
     for part in pieces:
-        _draw_part(sheet, profile, part, (x, y), scale)
-        if part.is_whole:
-            _label(sheet, x, y + 0.22, part.layer, part.total_ms * scale)
-        x += part.total_ms * scale
-
-
-def _draw_part(
-    sheet: Sheet, profile: Profile, part: Part, at: tuple[float, float], scale: float
-) -> None:
-    (x, y), width = at, part.total_ms * scale
-    gap = min(0.015, width / 4)
-    share = part.total_ms / (profile.total_ms or 1.0)
-    text = (
-        f"{part.layer or profile.workload}{'' if part.is_whole else ' itself'}: "
-        f"{part.total_ms:.4g} ms, {share:.1%} of the time"
+        name = f"{part.layer or profile.workload}{'' if part.is_whole else ' itself'}"
+        share = part.total_ms / (profile.total_ms or 1.0)
+        if label := _label(part, STRIP * part.total_ms / whole):
+            labels.append(label)
+            at.append(begin + part.total_ms / 2)
+        for bound in (*BOUNDS, None):
+            if ms := part.ms.get(bound, 0.0):
+                starts.append(begin)
+                begin += ms
+                ends.append(begin)
+                tones.append(bound or "faint")
+                names.append(f"{name}: {part.total_ms:.4g} ms, {share:.1%} of the time")
+                about.append(f"{ms:.4g} ms bound by {bound or 'nothing known'}")
+    count = len(starts)
+    marks = (
+        Boxes(starts, ends, [-0.4] * count, [0.0] * count, tone=tones, tips=Tips(names, about)),
+        Labels(at, [0.28] * len(at), labels, "middle", tone="ink"),
     )
-    for bound in (*BOUNDS, None):
-        ms = part.ms.get(bound, 0.0)
-        if ms > 0:
-            piece = ms / part.total_ms * (width - gap)
-            bound_text = f"{ms:.4g} ms bound by {bound or 'nothing known'}"
-            sheet.bar(x, y, piece, 0.24, bound, f"{text}\n{bound_text}")
-            x += piece
+    return Panel(Axis.linear(0, whole, "ms, front to back"), Axis.band([""]), marks, 92)
 
 
-def _label(sheet: Sheet, x: float, y: float, layer: str, width: float) -> None:
-    """Write a part's path under it, or the end of the path, or nothing if there is no room."""
-    for name in (layer, layer.rpartition(".")[2]):
-        mark = sheet.write(x + width / 2, y, name, size=SMALL, side="center")
-        if sheet.width_of(mark) <= width - 0.06:
-            return
-        mark.remove()
+def _label(part: Part, width: float) -> str:
+    """A part's path, or the end of the path, or nothing if there is no room."""
+    ends = (part.layer, part.layer.rpartition(".")[2]) if part.is_whole else ()
+    return next((name for name in ends if text_width(name) < width), "")
 
 
-def _draw_legend(sheet: Sheet, profile: Profile, y: float) -> None:
-    """Draw the legend of colours with the share of time of each bound."""
-    by_bound = _by_bound(profile)
-    x = MARGIN + sheet.width_of(sheet.hint(MARGIN, y, "bound by")) + 0.12
-    for bound in BOUNDS:
-        sheet.bar(x, y, 0.22, 0.12, bound)
-        share = by_bound.get(bound, 0.0) / (profile.total_ms or 1.0)
-        mark = sheet.write(x + 0.28, y, f"{bound} {share:.0%}", size=SMALL)
-        x += 0.28 + sheet.width_of(mark) + 0.2
-    sheet.hint(WIDTH - MARGIN, y, "above: front to back, as it runs", side="right")
+def _costliest(profile: Profile, rows: Sequence[LayerProfile]) -> Panel:
+    """A bar for each layer, with a line from quartile to quartile and its figures behind it."""
+    names = [row.layer or f"{profile.workload} (itself)" for row in rows]
+    texts = [_text(row, profile) for row in rows]
+    lows, highs = zip(*(row.self_spread_ms for row in rows), strict=True)
+    ends = [max(row.self_ms, high) for row, high in zip(rows, highs, strict=True)]
+    marks = (
+        Boxes.in_rows(
+            [0.0] * len(rows),
+            [row.self_ms for row in rows],
+            tone=[row.verdict or "faint" for row in rows],
+            key=[row.layer for row in rows],
+            tips=Tips([f"{name} ({row.kind})" for name, row in zip(names, rows, strict=True)],
+                      [_about(row) for row in rows]),
+        ),
+        Boxes.in_rows(lows, highs, half=0.05, tone="ink"),
+        Labels(ends, range(len(rows)), texts, tone="ink"),
+    )  # fmt: skip
+    across = Axis.beside(ends, texts, names, "self time, ms; line: middle half")
+    return Panel(across, Axis.band(names), marks, 46 + ROW * len(rows))
 
 
-def _draw_head(sheet: Sheet, y: float) -> None:
-    sheet.hint(MARGIN, y, "costliest layers")
-    sheet.hint(BARS[0], y, "self time; line: middle half")
-    sheet.hint(MS, y, "ms", side="right")
-    sheet.hint(SHARE, y, "share", side="right")
-    sheet.hint(BOUND, y, "bound by")
-    sheet.hint(ROOF, y, "of roof", side="right")
-    sheet.line((MARGIN, WIDTH - MARGIN), y + 0.1, sheet.theme.faint, 0.6)
+def _text(row: LayerProfile, profile: Profile) -> str:
+    share = row.roof_share if row.verdict != "overhead" else None
+    parts = (
+        f"{row.self_ms:.3g} ms",
+        f"{row.self_ms / (profile.total_ms or 1.0):.1%}",
+        f"{share:.0%} of its roof" if share is not None else "",
+    )
+    return " · ".join(filter(None, parts))
 
 
-def _draw_row(
-    sheet: Sheet, profile: Profile, row: LayerProfile, y: float, *, widest: float, places: int
-) -> None:
-    theme, start, scale = sheet.theme, BARS[0], (BARS[1] - BARS[0]) / (widest or 1.0)
-    sheet.fit(MARGIN, y, row.layer or f"{profile.workload} (itself)", NAMES - MARGIN)
-    sheet.bar(start, y, row.self_ms * scale, 0.14, row.verdict, tooltip(row, profile))
-    low, high = row.self_spread_ms
-    if high > low:
-        sheet.line((start + low * scale, start + high * scale), y, theme.ink, 1.1)
-    sheet.write(MS, y, f"{row.self_ms:.{places}f}", side="right")
-    sheet.write(SHARE, y, f"{row.self_ms / (profile.total_ms or 1.0):.1%}", side="right")
-    if row.verdict:
-        sheet.dot(BOUND + 0.04, y, row.verdict)
-        sheet.write(BOUND + 0.13, y, row.verdict)
-    if row.verdict != "overhead" and row.roof_share is not None:
-        sheet.write(ROOF, y, f"{row.roof_share:.0%}", side="right")
-
-
-def _draw_rest(
-    sheet: Sheet, profile: Profile, left: list[LayerProfile], y: float, *, places: int
-) -> None:
-    """Write the sum of the layers not shown, without a bar, which would dwarf the others."""
-    ms, soft = sum(row.self_ms for row in left), sheet.theme.soft
-    sheet.write(MARGIN, y, f"{len(left)} more, together", colour=soft)
-    sheet.write(MS, y, f"{ms:.{places}f}", side="right", colour=soft)
-    sheet.write(SHARE, y, f"{ms / (profile.total_ms or 1.0):.1%}", side="right", colour=soft)
+def _about(row: LayerProfile) -> str:
+    rates = ((row.gflops, "GFLOP/s"), (row.gbs, "GB/s"), (row.intensity, "FLOP/byte"))
+    known = [f"{value:.3g} {unit}" for value, unit in rates if value]
+    return " · ".join(known + ([f"bound by {row.verdict}"] if row.verdict else []))

@@ -56,10 +56,6 @@ class Theme(NamedTuple):
         """A colour by its name: of a field, or of a group of layers."""
         return TONES.get(name) or str(getattr(self, name))
 
-    def of(self, bound: str | None) -> str:
-        """The colour of a bound: compute, memory or overhead."""
-        return str(getattr(self, bound)) if bound else self.faint
-
 
 GROUPS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8f94")
 TONES = {f"group-{index}": colour for index, colour in enumerate(GROUPS)}
@@ -110,16 +106,10 @@ class Drawing(Figure):
         FigureCanvasAgg(self)
         self.hover: dict[str, str] = {}
 
-    def add_plot(
-        self, place: SubplotSpec | tuple[float, float, float, float] | None = None, **more: Any
-    ) -> Plot:
-        """New axes in the drawing's theme: in a grid, or in a rectangle of shares of it."""
+    def add_plot(self, place: SubplotSpec | None = None, **more: Any) -> Plot:
+        """New axes in the drawing's theme, in a cell of a grid or alone."""
         look: dict[str, Any] = {"axes_class": Plot, "facecolor": self.theme.paper, **more}
-        plot: Any
-        if isinstance(place, tuple):
-            plot = self.add_axes(place, **look)
-        else:
-            plot = self.add_subplot(*([] if place is None else [place]), **look)
+        plot: Any = self.add_subplot(*([] if place is None else [place]), **look)
         plot.drawing, plot.theme = self, self.theme
         plot.tick_params(colors=self.theme.ink, labelsize=8.5, length=0, which="both")
         plot.spines[:].set_color(self.theme.faint)
@@ -222,10 +212,6 @@ class Plot(Axes):
         if tooltip:
             self.tooltip(mark, tooltip)
 
-    def ring(self, at: Spot, size: float = 9) -> None:
-        """A ring around a point that is good."""
-        self.mark(at, self.theme.good, is_hollow=True, markersize=size, markeredgewidth=1.8)
-
     def box(self, at: Spot, size: Spot, *, tooltip: str = "", **look: Any) -> None:
         """A rectangle, from its lower left corner."""
         mark = Rectangle(at, *size, **look)
@@ -327,10 +313,6 @@ def _rewrite(element: ElementTree.Element, prefix: str, variables: Mapping[str, 
         elif key in ("href", "clip-path") or "url(#" in value:
             value = REFERENCE.sub(rf"\g<1>{prefix}\g<2>", value)
             element.set(key, value)
-        # the background of a hatch; only a style may hold a variable
-        elif key == "fill" and value in variables:
-            del element.attrib["fill"]
-            element.set("style", f"fill: {_variable(value, variables)}")
         if key == "style":
             coloured = COLOUR.sub(lambda match: _variable(match[0], variables), value)
             element.set(key, FONT.sub(rf"font: \1 {FONTS}", coloured))

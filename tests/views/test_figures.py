@@ -12,6 +12,8 @@ from paifuser_lab.records import (
     AccelerationStatus,
     Accelerator,
     Ceiling,
+    Fusion,
+    FusionMap,
     Hardware,
     Record,
     ResultRow,
@@ -22,7 +24,9 @@ from paifuser_lab.records.generation import Phase
 from paifuser_lab.views import (
     DRAWERS,
     acceleration,
+    channels,
     comparison,
+    fusion_map,
     generation,
     hardware,
     memory_fit,
@@ -312,3 +316,32 @@ def test_the_legend_of_the_memory_figure_names_a_layer_with_a_dollar_sign():
     named = type(timeline).model_validate(timeline.model_dump() | {"layers": (FORMULA,)})
     drawing = lab.figure(named)
     assert drawing.png() and FORMULA in drawing.svg()
+
+
+def test_a_fusion_that_is_not_in_effect_is_outlined_and_one_without_times_has_its_reason():
+    times = {"apart_ms": 0.4, "fused_ms": 0.5, "pattern": "convolution + relu"}
+    sites = (
+        Fusion(layers=("a.conv", "a.relu"), **times | {"fused_ms": 0.1}),
+        Fusion(layers=("b.conv", "b.relu"), standing="slower", **times),
+        Fusion(layers=("c", "d"), pattern="linear", standing="apart", reason="d is read twice"),
+    )
+    record = FusionMap(workload="net", machine="m", fusions=sites * 14, notes=("int8 stays.",))
+    drawn = fusion_map.picture(record)
+    apart, fused, idle, texts = drawn.panels[0].marks
+    assert (fused.tone[0], fused.x2[0], fused.is_hollow) == ("good", 0.1, False)
+    assert (idle.tone[0], idle.x2[0], idle.is_hollow) == ("bad", 0.5, True)
+    assert apart.key[:2] == ["a.conv", "b.conv"] and len(apart.x) == 27  # of 40 shown
+    assert texts.texts[:3] == ["0.4 → 0.1 ms · 4.00 ×", "0.4 → 0.5 ms · 0.80 × slower",
+                               "d is read twice"]  # fmt: skip
+    assert drawn.panels[0].y.names[0] == "a.conv + relu"
+    assert drawn.sentence == "2 more places are left out. int8 stays."
+    assert fusion_map.picture(record.model_copy(update={"fusions": ()})).rows == ()
+
+
+def test_a_width_that_was_not_measured_has_the_latency_of_the_next_wider_one():
+    made, read = channels.picture(RECORDS["Staircase"]).panels
+    steps, dots, rings = made.marks
+    assert steps.is_stepped and list(steps.x) == [32, 24, 16, 8]  # each goes on to the narrower
+    assert list(dots.x) == [8, 16, 24, 32] and list(rings.x) == [16, 32] == list(made.x.ticks)
+    assert list(rings.y) == [2.0, 3.8] and dots.tips.text(0) == "8 channels made\n2 ms"
+    assert read.x.label == "channels read" and read.y.high == made.y.high
