@@ -16,7 +16,7 @@ from paifuser_lab.model.weights import weights_bytes
 from paifuser_lab.planner import plan_precision, recipe_of
 from paifuser_lab.records import GenerationComparison, Speculation
 from paifuser_lab.variant import Variant, apply
-from paifuser_lab.variant.generation import compare_generation
+from paifuser_lab.variant.generation import contending
 from paifuser_lab.variant.open import load
 from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.variant.speculation import speculate
@@ -110,31 +110,29 @@ def bench(
         variants = [apply(work, Recipe([{"precision": {"default": name}}])) for name in FORMATS]
         mixed = [] if is_random else [_mixed(work, variants[1:])]
 
-        def compared(tokens: str) -> list[GenerationComparison]:
-            return [
-                compare_generation(
-                    work,
-                    *variants,
-                    *mixed,
-                    prompt_tokens=int(tokens),
-                    new_tokens=new_tokens,
-                    engines=engines.split(","),
-                    seconds=seconds,
-                )
-            ]
+        lengths = contexts or CONTEXTS
 
         def guessed(name: str) -> list[Speculation]:
             return [
                 speculate(
                     work,
                     variants[FORMATS.index(name)],
-                    prompt_tokens=min(contexts or CONTEXTS),
+                    prompt_tokens=min(lengths),
                     new_tokens=new_tokens,
                     seconds=seconds,
                 )
             ]
 
-        measured = measured_rows([str(one) for one in contexts or CONTEXTS], compared, "prompts")
+        every = [*variants, *mixed]
+        # files are written, and texts evaluated, once for all lengths of the prompt
+        with contending(work, every, engines.split(","), max(lengths) + new_tokens) as contenders:
+            measured = measured_rows(
+                list(map(str, lengths)),
+                lambda tokens: [
+                    contenders.compare(work.generation(int(tokens), new_tokens), seconds=seconds)
+                ],
+                "prompts",
+            )
         drafts = measured_rows(() if is_random else DRAFTS, guessed, "drafts")
     return LanguageBench(
         threads=threads,

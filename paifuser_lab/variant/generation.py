@@ -8,7 +8,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -60,6 +60,7 @@ class Contender:
     size_bytes: int
     prefill: Samples = field(default_factory=Samples)
     decode: Samples = field(default_factory=Samples)
+    judged: tuple[float, Tensor] | None = None  # its loss on the text, and its likeliest tokens
 
     def take_turn(self, prompt: Sequence[int], following: Sequence[int]) -> tuple[float, float]:
         """Read the prompt and append the tokens: the ms of the prompt, and of a token."""
@@ -91,49 +92,78 @@ def compare_generation(
     """
     check_count("rounds", rounds)
     check_seconds(seconds)
+    work = workload_of(work)
+    made = work.generation(prompt_tokens, new_tokens)
+    with contending(work, variants, engines, prompt_tokens + new_tokens) as contenders:
+        return contenders.compare(made, rounds, seconds, should_stop)
+
+
+@contextmanager
+def contending(
+    work: Workload, variants: Sequence[Variant], engines: Sequence[str], context: int
+) -> Iterator[Contenders]:
+    """A language model and its variants in each of the engines, for texts of so many tokens."""
     known = (TORCH, REPLAY, *DECODERS)
     if unknown := set(engines) - {*known}:
         raise MeasureError(f"There is no engine {min(unknown)!r}; there are {', '.join(known)}.")
-    work = workload_of(work)
-    made = work.generation(prompt_tokens, new_tokens)
     windows = (judged_windows(work) or [])[:WINDOWS]
     subjects = [(work.name, work.model), *((one.recipe.label, one.model) for one in variants)]
     with ExitStack() as stack:
         for _, model in subjects:
             stack.enter_context(running_in_turns(model))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paifuser-lab-")))
-        context = max(prompt_tokens + new_tokens, *map(len, windows))
-        contenders, failed = _contenders(work, subjects, engines, folder, context)
-        following = greedy(contenders[0].decoder, made.prompt, new_tokens)
+        context = max([context, *map(len, windows)])
+        yield Contenders(windows, *_contenders(work, subjects, engines, folder, context))
+
+
+@dataclass
+class Contenders:
+    """Models in runtimes, the baseline first, those that were refused, and the text to judge by."""
+
+    windows: Sequence[Sequence[int]]
+    ready: list[Contender]
+    failed: list[GenerationRow]
+
+    def compare(
+        self,
+        made: Generation,
+        rounds: int = ROUNDS,
+        seconds: float = SECONDS,
+        should_stop: ShouldStop | None = None,
+    ) -> GenerationComparison:
+        """Time a prompt and what follows it in each, in turn; see `compare_generation`."""
+        first = self.ready[0]
+        following = greedy(first.decoder, made.prompt, made.new_tokens)
         watch = MachineWatch()
-        with keep_when_stopped(lambda: bool(contenders[0].decode.rounds_ms)) as ending:
-            turns = [partial(one.take_turn, made.prompt, following) for one in contenders]
+        for one in self.ready:
+            one.prefill, one.decode = Samples(), Samples()
+        with keep_when_stopped(lambda: bool(first.decode.rounds_ms)) as ending:
+            turns = [partial(one.take_turn, made.prompt, following) for one in self.ready]
             for measured in texts_in_turn(watch, turns, rounds, seconds):
-                for one, (prompt_ms, token_ms) in zip(contenders, measured, strict=True):
+                for one, (prompt_ms, token_ms) in zip(self.ready, measured, strict=True):
                     one.prefill.rounds_ms.append(prompt_ms)
                     one.decode.rounds_ms.append(token_ms)
                 stop_if_asked(should_stop)
-        rows = _rows(made, contenders, following, [] if ending.is_stopped else windows)
-    first = contenders[0]
-    return GenerationComparison(
-        workload=work.name,
-        machine=machine_label(),
-        prompt_tokens=prompt_tokens,
-        new_tokens=new_tokens,
-        evaluated_tokens=sum(len(window) - 1 for window in windows),
-        bytes_per_token=made.bytes_per_token,
-        rounds=len(first.decode.rounds_ms),
-        is_interrupted=ending.is_stopped,
-        quality=watch.quality(
-            waited_share=None,
-            spread=None,
-            sleeps=None,
-            intervals=[ratio_of_rounds(first.decode, one.decode)[1] for one in contenders[1:]],
-            with_processes=True,
-        ),
-        prompt=made.readable(made.prompt),
-        rows=(*rows, *failed),
-    )
+        windows = [] if ending.is_stopped else self.windows
+        return GenerationComparison(
+            workload=made.work.name,
+            machine=machine_label(),
+            prompt_tokens=made.prompt_tokens,
+            new_tokens=made.new_tokens,
+            evaluated_tokens=sum(len(window) - 1 for window in windows),
+            bytes_per_token=made.bytes_per_token,
+            rounds=len(first.decode.rounds_ms),
+            is_interrupted=ending.is_stopped,
+            quality=watch.quality(
+                waited_share=None,
+                spread=None,
+                sleeps=None,
+                intervals=[ratio_of_rounds(first.decode, one.decode)[1] for one in self.ready[1:]],
+                with_processes=True,
+            ),
+            prompt=made.readable(made.prompt),
+            rows=(*_rows(made, self.ready, following, windows), *self.failed),
+        )
 
 
 def torch_decoder(name: str, model: Any, context: int, engine: str = REPLAY) -> TorchDecoder:
@@ -210,7 +240,9 @@ def _rows(
     """A row of each contender, evaluated on the text, with what it writes by itself."""
     rows, first, likely = list[GenerationRow](), contenders[0], Tensor()
     for one in contenders:
-        loss, own = surprise(one.decoder, windows) if windows else (None, None)
+        if windows and one.judged is None:  # once, however many prompts are compared
+            one.judged = surprise(one.decoder, windows)
+        loss, own = one.judged if windows and one.judged else (None, None)
         likely = own if one is first and own is not None else likely
         written = greedy(one.decoder, made.prompt, len(following))
         rows.append(
