@@ -32,6 +32,7 @@ from ..model.weights import load_weights
 from ..records import Origin
 from ..workload import Workload, inputs_of_shapes
 from ..workload.generation import give_text
+from ..zoo.installed import installed_names, name_of_file
 from .model_files import (
     FOLDER,
     PARTS,
@@ -74,6 +75,7 @@ def load(
     """
     check_count("batch", batch, error=WorkloadError)
     target = device_of(device)
+    asked, name = name, name_of_file(name)
     with _fits_memory(name, batch):
         if is_model_file(name):
             check_program(name, trust=trust)
@@ -84,6 +86,7 @@ def load(
             work = _from_function(name, seed, options)
         else:
             work = _from_zoo(name, batch, seed, options)
+    work.name = work.name if asked == name else asked
     work.origin = _origin(name, batch, seed, options, work)
     if weights is not None:
         load_weights(work.model, weights)
@@ -156,7 +159,7 @@ def _origin(
 
 def models() -> tuple[str, ...]:
     """The names that `load` knows without a download."""
-    return zoo.names()
+    return (*zoo.names(), *installed_names())
 
 
 def _from_file(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:

