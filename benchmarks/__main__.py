@@ -6,7 +6,17 @@ from paifuser_lab.cli.program import main
 NAMES = (
     *("profile", "memory-peak", "fuse", "precision", "int4", "train", "detector", "formats"),
     *("checkpoints", "parallel", "memory", "reuse", "memory-snapshot", "memory-replay", "export"),
-    *("serve", "stream-video", "stream", "sensitivity", "prune", "recipes", "compress", "advice"),
+    *(
+        "serve",
+        "stream-video",
+        "stream",
+        "sensitivity",
+        "prune",
+        "peers",
+        "recipes",
+        "compress",
+        "advice",
+    ),
     *("search", "language", "experiment", "faults", "fuzz", "widgets", "pages", "pictures"),
 )
 benches = group("Measure this project beside its peers.", "benchmarks", NAMES)
