@@ -41,7 +41,7 @@ from paifuser_lab.records import Record, readable_bytes
 from .train_models import MODELS, Trained
 
 EAGER, CHOSEN, AUTOCAST = "eager", "enable()", "torch.autocast"
-STEPS = 200  # of the runs whose last losses are compared
+STEPS, OF_LARGE = 200, 60  # of the runs whose last losses are compared; a large model's are long
 MOST_STEPS = 1000  # of a loop until everything is judged
 BLOCK, LAST = 3, 20  # steps of a block, and losses that are averaged
 FEWEST = 5  # rounds at least
@@ -62,7 +62,7 @@ class TrainRow(Record):
 
 
 class TrainLoss(Record):
-    """The mean of the last losses after 200 steps, by seed, plain and under `enable()`."""
+    """The mean of a run's last losses, by seed, plain and under `enable()`."""
 
     model: str
     plain: tuple[float, ...]
@@ -70,13 +70,15 @@ class TrainLoss(Record):
     judging_share: float | None = None
     judged_steps: int = 0
     on: tuple[str, ...] = ()
+    steps: int = STEPS
 
     @property
     def cell(self) -> str:
         """Both losses with their ranges over seeds, and what judging cost."""
         share = self.judging_share
         cost = "" if share is None else f"; judging {percent(share)}"
-        return f"{spread(self.plain)} → {spread(self.accelerated)}{cost}"
+        fewer = "" if self.steps == STEPS else f"; {self.steps} steps"
+        return f"{spread(self.plain)} → {spread(self.accelerated)}{cost}{fewer}"
 
 
 class TrainBench(BenchRecord):
@@ -144,7 +146,10 @@ def bench(
     *,
     seconds: Seconds = 60.0,
     seeds: Annotated[
-        int, typer.Option(help="Runs of 200 steps with and without; 0 for none.", min=0)
+        int,
+        typer.Option(
+            help="Runs of 200 steps with and without, of a large model 60; 0 for none.", min=0
+        ),
     ] = 3,
     compiles: Annotated[
         bool, typer.Option("--compile", help="Also race torch.compile, which takes minutes.")
@@ -300,7 +305,7 @@ def _block(contender: Contender, trained: Trained, first: int) -> None:
         for inputs, labels in batches:
             _step(contender, trained, inputs, labels)
         contender.block_s.append((clock() - began) / BLOCK)
-        if contender.peak_bytes is None:  # once, beside the timing
+        if contender.peak_bytes is None and not trained.is_large:  # once, beside the timing
             device = torch.device("cpu")
             contender.peak_bytes = peak_bytes(
                 lambda: _step(contender, trained, *batches[0]), device
@@ -335,13 +340,14 @@ def _losses(name: str, trained: Trained, seeds: int) -> TrainLoss:
     # as many threads as every other way has
     enabled = partial(accelerate.enable, compile=False, threads=False)
     finals: dict[bool, list[float]] = {False: [], True: []}
-    loss = TrainLoss(model=name, plain=(), accelerated=())
+    steps = OF_LARGE if trained.is_large else STEPS
+    loss = TrainLoss(model=name, plain=(), accelerated=(), steps=steps)
     for seed in range(seeds):
         for is_on in finals:
             torch.manual_seed(seed)
             with enabled() if is_on else nullcontext():
                 step = trained.loop(1000 * seed)
-                losses = [next(step) for _ in range(STEPS)]
+                losses = [next(step) for _ in range(steps)]
                 if is_on and not seed:
                     status = accelerate.status()
                     share = status.judging_share

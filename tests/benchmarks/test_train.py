@@ -92,11 +92,14 @@ def test_a_model_that_is_not_trained_here_is_refused_with_the_names():
         train.bench(("resnet99",))
 
 
-def test_of_a_large_model_no_combinations_are_raced(small, monkeypatch):
+def test_of_a_large_model_no_combinations_are_raced_and_its_runs_are_shorter(small, monkeypatch):
+    monkeypatch.setattr(train, "OF_LARGE", 6)
     digits = replace(train.MODELS["digits"], is_large=True)
     monkeypatch.setattr(train, "MODELS", {"digits": digits})
     measured = train.bench(("digits",), seconds=0.1, seeds=1)
     assert [row.way for row in measured.rows] == ["eager", "enable()", "torch.autocast"]
+    assert all(row.peak_bytes is None for row in measured.rows)
+    assert measured.table()[0]["loss, plain → `enable()`"].endswith("; 6 steps")
 
 
 NAMES = ["seed-cnn", "vit-s", "bert-small", "gpt-like", "yolo-streets", "smollm2-135m"]
