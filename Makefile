@@ -50,9 +50,11 @@ lab: tour
 report: tour
 	$(BIN)/paifuser-lab report --out out $(ARGS)
 
-# Each run adds what it skipped to this file, and the last one names all of it.
+# The first two take a core each. Each run adds what it skipped to this file, and the last one names all of it.
 test: export PAIFUSER_SKIPPED := $(CURDIR)/out/skipped.json
-test: forget check docs unit frontend notebooks browser
+test: forget
+	@$(MAKE) --no-print-directory --jobs 2 check docs
+	@$(MAKE) --no-print-directory unit frontend notebooks browser
 
 forget:
 	@rm -f out/skipped.json

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -49,13 +49,15 @@ class LlamaCppDecoder:
 
     def __init__(self, path: Path, context: int, threads: int) -> None:
         try:
-            from ik_llama_cpp import IkLlama, _ctypes_api, _internals
+            from ik_llama_cpp import IkLlama, _ctypes_api, _internals, llama
         except ImportError as error:
             raise MissingExtraError(
                 "ik_llama_cpp", extra="language", needed_for=path.name
             ) from error
         self._api, self._batches = _ctypes_api, _internals
         logging.getLogger("ik_llama_cpp.llama").setLevel(logging.ERROR)  # its advice on processors
+        if not hasattr(llama._cpu_has_avx_vnni, "cache_info"):  # else a process that takes a second
+            llama._cpu_has_avx_vnni = cache(llama._cpu_has_avx_vnni)
         _ctypes_api._lib.llama_log_set(_note, None)  # else hundreds of lines in a notebook
         try:
             self._own = IkLlama(str(path), n_ctx=context, n_threads=threads, verbose=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,9 +34,13 @@ class Gguf(Target):
         if not find_spec("ik_llama_cpp"):
             raise not_run(self.title, "ik-llama-cpp-python is not installed")
 
+        @lru_cache(1)  # opening it is no part of a call
+        def decoder_of(context: int) -> LlamaCppDecoder:
+            return LlamaCppDecoder(path, context, threads)
+
         def run(tensors: list[Tensor]) -> list[Tensor]:
             rows = tensors[0].tolist()
-            decoder = LlamaCppDecoder(path, max(map(len, rows)), threads)
+            decoder = decoder_of(max(map(len, rows)))
             logits = []
             for row in rows:
                 decoder.reset()

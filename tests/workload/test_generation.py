@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import paifuser_lab as lab
+from paifuser_lab.converter import target_of
+from paifuser_lab.converter.decoders import LlamaCppDecoder
 from paifuser_lab.engines.decoding import ReplayDecoder
 from paifuser_lab.errors import (
     DataError,
@@ -293,12 +295,32 @@ def test_wrong_subjects_and_lengths_are_refused_in_a_sentence(work, folder, text
     with pytest.raises(WorkloadError, match="new_tokens=0"):
         work.generation(4, 0)
     with pytest.raises(MeasureError, match=r"llama.cpp, openvino"):
-        lab.compare_generation(work, engines=["vllm"])
+        lab.compare_generation(work, engines=["vllm"], prompt_tokens=8, new_tokens=2)
     (tmp_path / "short.txt").write_text("A few words.")
     with pytest.raises(DataError, match=r"1,024"):
         lab.load(f"hf:{folder}", text=str(tmp_path / "short.txt"))
     with pytest.raises(WorkloadError, match="'size'"):
         lab.load(f"hf:{folder}", size=2)
+
+
+def test_a_file_of_llama_cpp_is_opened_once_for_all_calls_of_a_length(work, tmp_path, monkeypatch):
+    pytest.importorskip("ik_llama_cpp")
+    lab.export(work, "gguf", tmp_path / "model.gguf", seconds=0)
+    opened, asked = [], []
+
+    class Counted(LlamaCppDecoder):
+        def __init__(self, path, context, threads):
+            opened.append(context)
+            super().__init__(path, context, threads)
+
+    monkeypatch.setattr("paifuser_lab.converter.gguf.LlamaCppDecoder", Counted)
+    monkeypatch.setattr("cpuinfo.get_cpu_info", lambda: asked.append(1) or {})
+    run = target_of("gguf").opened(tmp_path / "model.gguf", 1)
+    ids = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+    first, again = run([ids]), run([ids])
+    assert torch.equal(first[0], again[0]) and opened == [5]
+    torch.testing.assert_close(run([ids[:, :3]])[0], first[0][:, :3], rtol=1e-2, atol=1e-3)
+    assert opened == [5, 3] and not asked  # of the processor, since the export opened one
 
 
 def test_what_a_gguf_file_would_not_say_is_refused_by_name(work, tmp_path):
