@@ -108,7 +108,7 @@ class GenerationComparison(TableRecord):
         def cells(phase: Phase | None) -> tuple[str, str]:
             if phase is None:
                 return "", ""
-            return readable_ms(phase.ms), f"{phase.tokens_per_s:.0f}"
+            return readable_ms(phase.ms), f"{phase.tokens_per_s:,.0f}"
 
         (prefill_ms, prompt_rate), (token_ms, rate) = cells(row.prefill), cells(row.decode)
         ends = row.early_and_late
@@ -120,7 +120,7 @@ class GenerationComparison(TableRecord):
             "prompt tokens/s": prompt_rate,
             "ms a token": token_ms,
             "tokens/s": rate,
-            "first → last third": "" if not ends else f"{ends[0]:.0f} → {ends[1]:.0f}",
+            "first → last third": "" if not ends else f"{ends[0]:,.0f} → {ends[1]:,.0f}",
             "weights": "" if row.size_bytes is None else readable_bytes(row.size_bytes),
             "perplexity": "" if row.perplexity is None else f"{row.perplexity:.2f}",
             "agrees": "" if row.agreement is None else readable_share(row.agreement),
