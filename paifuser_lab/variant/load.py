@@ -32,7 +32,8 @@ from ..model.weights import load_weights
 from ..records import Origin
 from ..workload import Workload, inputs_of_shapes
 from ..workload.generation import give_text
-from ..zoo.installed import installed_names, name_of_file
+from ..zoo.installed import MINILM, installed_names, name_of_file
+from ..zoo.language import give_sentences
 from .model_files import (
     FOLDER,
     PARTS,
@@ -87,6 +88,8 @@ def load(
         else:
             work = _from_zoo(name, batch, seed, options)
     work.name = work.name if asked == name else asked
+    if asked == MINILM:
+        give_sentences(work)
     work.origin = _origin(name, batch, seed, options, work)
     if weights is not None:
         load_weights(work.model, weights)

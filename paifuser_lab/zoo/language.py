@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from .._files import write_text
 from .installed import installed_names
@@ -34,6 +35,8 @@ BILLION = {  # of weights
 END = "<|end|>"
 SMOLLM2 = "smollm2-135m"
 FEWEST = 200  # characters of a docstring that is a text
+SENTENCES = 48  # that an encoder of sentences is judged by, four in a batch of as many tokens
+BATCH, LENGTH = 4, 64
 
 
 def example_language_model(folder: Path) -> str:
@@ -74,6 +77,34 @@ def save_example_text(path: Path, characters: int = 60_000) -> Path:
         if len(text) > characters:
             break
     return write_text(path, text[:characters])
+
+
+def give_sentences(work: Any) -> None:
+    """Judge an encoder of sentences by docstrings: to a first paragraph it has to find the rest."""
+    halves = (docstring.partition("\n\n") for docstring in _docstrings())
+    pairs = [(first, rest) for first, _, rest in halves if len(rest) >= FEWEST][:SENTENCES]
+    batches = []
+    for at in range(0, len(pairs), BATCH):
+        texts = [text for pair in pairs[at : at + BATCH] for text in pair]
+        look = {"padding": "max_length", "max_length": LENGTH, "truncation": True}
+        tokens = work.tokenizer(texts, return_tensors="pt", **look)
+        inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+        batches.append((inputs, torch.arange(len(texts)) // 2))
+    work.test, work.metric = batches, found_share
+
+
+def found_share(predict: Callable[..., Any], batches: Sequence[Any]) -> float:
+    """The share of first paragraphs to which the rest of their own docstring is the nearest text;
+    a text is the mean of its tokens' states.
+    """
+    vectors = []
+    for inputs, _ in batches:
+        mask = inputs["attention_mask"][..., None]
+        states = predict(inputs).last_hidden_state
+        vectors.append(F.normalize((states * mask).sum(1) / mask.sum(1), dim=-1))
+    texts = torch.cat(vectors)
+    nearest = (texts[::2] @ texts[1::2].T).argmax(1)
+    return float((nearest == torch.arange(len(nearest), device=nearest.device)).float().mean())
 
 
 def _docstrings() -> Iterator[str]:

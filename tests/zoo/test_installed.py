@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from paifuser_lab import zoo
 from paifuser_lab.errors import FileError, UnknownModelError
 from paifuser_lab.zoo import IMAGENET
 from paifuser_lab.zoo.installed import PACKAGES, photographs
-from paifuser_lab.zoo.language import example_language_model, save_tiny_llama
+from paifuser_lab.zoo.language import example_language_model, found_share, save_tiny_llama
 
 
 @pytest.fixture
@@ -72,8 +73,31 @@ def test_photographs_are_normalized_cuts_of_several_scales():
 
 def test_a_folder_and_a_file_of_a_package_are_loaded_by_a_short_name(packages):
     pytest.importorskip("transformers")
-    save_tiny_llama(packages / PACKAGES["minilm"].module / "model")
-    assert lab.load("minilm").name == "minilm"
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    folder = packages / PACKAGES["minilm"].module / "model"
+    save_tiny_llama(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.save_pretrained(folder)
+    config = BertConfig(vocab_size=512, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    BertModel(config).save_pretrained(folder)
+    work = lab.load("minilm")
+    assert work.name == "minilm" and 0 <= work.evaluate() <= 1
     assert example_language_model(packages / "tiny").startswith("hf:")
     (packages / PACKAGES["smollm2-135m"].module / "a.gguf").write_bytes(b"GGUF")
     assert example_language_model(packages) == "smollm2-135m"
+
+
+def test_a_first_paragraph_is_found_where_the_nearest_text_is_its_own_rest():
+    def predict(inputs):
+        states = inputs["vectors"].unsqueeze(1).expand(-1, 2, -1).clone()
+        states[:, 1] = 99.0  # behind the mask
+        return SimpleNamespace(last_hidden_state=states)
+
+    mask = torch.tensor([[1, 0]]).expand(4, 2)
+    own = torch.tensor([[1.0, 0.0], [5.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
+    batches = [({"vectors": own, "attention_mask": mask}, None)]
+    assert found_share(predict, batches) == 1.0
+    crossed = own[[0, 3, 2, 3]]  # both rests are the second's
+    assert found_share(predict, [({"vectors": crossed, "attention_mask": mask}, None)]) == 0.5
