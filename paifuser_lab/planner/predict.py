@@ -58,11 +58,14 @@ class Predictor:
         return Prediction(ratio, error, sum(max(part.loss, 0.0) for part in parts))
 
     def left(self, point: Point) -> float:
-        """What a part alone is expected to leave of the goal: by the profile, else as much as its
-        engine in fp32. An engine that was not measured is tried before the formats in it.
+        """What a part alone is expected to leave of the goal: by the profile, of a cut its share of
+        the channels, else as much as its engine in fp32. An engine that was not measured is tried
+        before the formats in it, and a lighter cut where the deeper one may lose too much: late.
         """
         if point in self.expected:
             return self.expected[point][0]
+        if point.keep < 1:
+            return 1.0 if any(cut.keep < point.keep for cut in self.ratios) else point.keep
         alone = Point(engine=point.engine)
         return self.ratios.get(alone, 0.0 if point == alone else math.inf)
 
