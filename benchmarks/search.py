@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
-from math import prod
+from math import isclose, prod
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, ClassVar
@@ -249,7 +249,9 @@ class SearchBench(BenchRecord):
         ]
 
     def _predictions(self) -> list[str]:
-        pairs = [pair for row in self.rows for pair in row.predicted]
+        # of a part nothing is predicted before it is measured
+        every = [pair for row in self.rows for pair in row.predicted]
+        pairs = [pair for pair in every if not isclose(pair[0], 1.0)]
         if len(pairs) < FEWEST_PAIRS:
             return []
         correlation = float(spearmanr(*zip(*pairs, strict=True)).statistic)
@@ -322,8 +324,7 @@ def _searched(model: str, seed: int, seconds: float) -> list[SearchedRow]:
                 predicted=tuple(
                     (row.predicted, row.speedup)
                     for row in result.rows
-                    # of a part nothing is predicted before it is measured
-                    if way == OURS and row.predicted not in (None, 1.0) and row.speedup
+                    if way == OURS and row.predicted is not None and row.speedup
                 ),
             )
         )

@@ -111,7 +111,7 @@ def test_the_volume_is_what_candidates_within_the_limit_dominate():
 
 
 def test_the_rank_correlation_is_that_of_predicted_and_measured_combinations():
-    pairs = tuple((float(at), 10.0 - at) for at in range(5))
+    pairs = (*((float(at), 10.0 - at) for at in (0, 2, 3, 4, 5)), (1 + 1e-12, 0.0))
     net = searched(OURS, 4.0).model_copy(update={"predicted": pairs})
     (*_, sentence) = SearchBench(seconds=1, seeds=1, rows=(net,)).sentences
     assert sentence.endswith("of 5 combinations, predicted and measured: rank correlation -1.00.")
