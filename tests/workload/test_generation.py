@@ -19,7 +19,7 @@ from paifuser_lab.errors import (
     UnknownModelError,
     WorkloadError,
 )
-from paifuser_lab.variant.generation import torch_decoder
+from paifuser_lab.variant.generation import contending, torch_decoder
 from paifuser_lab.workload.generation import TorchDecoder, greedy, speculative, surprise
 from paifuser_lab.zoo.language import save_example_text, save_tiny_llama
 from tests.support.models import random_llama
@@ -301,6 +301,17 @@ def test_wrong_subjects_and_lengths_are_refused_in_a_sentence(work, folder, text
         lab.load(f"hf:{folder}", text=str(tmp_path / "short.txt"))
     with pytest.raises(WorkloadError, match="'size'"):
         lab.load(f"hf:{folder}", size=2)
+
+
+def test_lengths_of_a_prompt_share_files_and_evaluation_but_no_rounds(work, monkeypatch):
+    judged = []
+    counted = lambda decoder, windows: judged.append(decoder) or surprise(decoder, windows)
+    monkeypatch.setattr("paifuser_lab.variant.generation.surprise", counted)
+    with contending(work, [], ["torch"], 16) as contenders:
+        short = contenders.compare(work.generation(4, 2), rounds=2)
+        long = contenders.compare(work.generation(8, 3), rounds=1)
+    assert (short.prompt_tokens, long.prompt_tokens, short.rounds, long.rounds) == (4, 8, 2, 1)
+    assert len(judged) == 1 and short.rows[0].loss == long.rows[0].loss is not None
 
 
 def test_a_file_of_llama_cpp_is_opened_once_for_all_calls_of_a_length(work, tmp_path, monkeypatch):

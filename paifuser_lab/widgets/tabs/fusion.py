@@ -12,11 +12,11 @@ from ...records.fusion_map import WORDS
 from ...records.text import or_dash, readable_ms
 from ...session.state import State
 from ...variant.recipe import Recipe
+from ...views.fusion_map import SLOWER
 from ...views.heat_scale import cell_text
 from ..recipe_edits import with_options
 from ..section import Bench, Request, Section
 
-SAME = 0.995  # a speed-up below it is slower
 SPEED_HINT = "as one against apart, timed in turn without the rest of the model: sort by it"
 SAVED_HINT = "what no longer goes through memory at each call: sort by it"
 ERROR_HINT = "relative distance of its answer from that of the layers apart: sort by it"
@@ -52,7 +52,7 @@ def _packed_site(site: Fusion, longest: float) -> dict[str, Any]:
     deep = 0  # of the path that all its layers share
     while all(deep < len(path) - 1 and path[deep] == paths[0][deep] for path in paths):
         deep += 1
-    slower = (site.speedup or 1) < SAME
+    slower = (site.speedup or 1) < SLOWER
     times = ((site.apart_ms, "apart"), (site.fused_ms, "slower" if slower else "one"))
     return {
         "layers": list(site.layers),
@@ -100,7 +100,7 @@ def _words(site: Fusion, *, is_on: bool) -> dict[str, str]:
 
 
 def _speed(site: Fusion) -> str:
-    slower = ", slower" if (site.speedup or 1) < SAME else ""
+    slower = ", slower" if (site.speedup or 1) < SLOWER else ""
     return or_dash(site.speedup, "{:.2f} ×") + slower
 
 
@@ -110,7 +110,7 @@ def _error(site: Fusion) -> str:
 
 def _tones(sites: Iterable[Fusion]) -> list[str]:
     speeds = [site.speedup or 1.0 for site in sites]
-    return ["bad" if speed < SAME else "good" if speed > 2 - SAME else "" for speed in speeds]
+    return ["bad" if speed < SLOWER else "good" if speed > 2 - SLOWER else "" for speed in speeds]
 
 
 def summary(fusions: FusionMap, on: Collection[str]) -> str:
