@@ -1,6 +1,6 @@
 """`lab.search` against simpler ways to choose a recipe, in equal seconds: the best single step, a
 format first and then an engine, points at random, and Optuna's TPE with nothing to begin from; and
-without a limit of time, every format in every engine.
+in more time, every format in every engine, and combinations that show how well they are predicted.
 
 Every way measures points of the search's own space, and ranks and judges them as the search does;
 which points it measures differs. Each runs in a process of its own with empty caches of engines and
@@ -31,7 +31,7 @@ from paifuser_lab.bench.text import listed, number, percent, spread, times
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.machine import hardware
 from paifuser_lab.planner import SearchOptions, SearchResult, searches
-from paifuser_lab.planner.predict import in_order
+from paifuser_lab.planner.predict import in_order, parts_of
 from paifuser_lab.planner.ranking import WIDE_OPEN, with_status
 from paifuser_lab.planner.searching import Order
 from paifuser_lab.planner.space import Point, Space
@@ -49,7 +49,6 @@ DROPS = (1e-3, 0.1)  # the range that limits are drawn from
 ROUNDS = 60  # in which the returned recipes are timed again
 FEWEST_PAIRS = 5  # of a rank correlation
 SUGGESTIONS = 1000  # of TPE, most of which were measured before
-GRID_TIMES = 10  # its seconds over those of the others
 SHARES = (1 / 3, 2 / 3, 1.0)  # of the seconds, after which the volume is taken
 MORE_S = 600.0  # past its seconds, for a process to begin and for its last candidate
 
@@ -82,6 +81,19 @@ def _grid(space: Space, rows: Mapping[Point, Candidate]) -> Iterator[Point]:
     """Every format in every engine: the best of them is what the search's regret is taken from."""
     pairs = product(space.axes["engine"], space.axes["format"])
     return _possible(space, (Point(engine=engine, format=name) for engine, name in pairs))
+
+
+def _combined(seed: int) -> Order:
+    """What is soon built alone, then combinations of what could be measured, at random."""
+
+    def order(space: Space, rows: Mapping[Point, Candidate]) -> Iterator[Point]:
+        yield from (change.point for change in space.singles() if not change.is_slow)
+        known = {point for point, row in rows.items() if row.status == "measured"}
+        points = [each for each in space.points() if each not in known]
+        points = [each for each in points if known.issuperset(parts_of(each))]
+        yield from random.Random(seed).sample(points, len(points))
+
+    return order
 
 
 def _at_random(seed: int) -> Order:
@@ -130,7 +142,9 @@ def _possible(space: Space, points: Iterable[Point]) -> Iterator[Point]:
 
 # by the seed and the limit; None leaves the choice to the search
 OURS = "lab.search"
-GRID = "every format in every engine"  # searched once a model
+GRID = "every format in every engine"
+COMBINED = "parts, then combinations at random"
+TIMES = {GRID: 10, COMBINED: 4}  # their seconds over those of the others; run once a model
 WAYS: dict[str, Callable[[int, float], Order | None]] = {
     OURS: lambda seed, drop: None,
     "best single step": lambda seed, drop: _single_steps,
@@ -138,6 +152,7 @@ WAYS: dict[str, Callable[[int, float], Order | None]] = {
     "random search": lambda seed, drop: _at_random(seed),
     "TPE": lambda seed, drop: _by_tpe(seed),
     GRID: lambda seed, drop: _grid,
+    COMBINED: lambda seed, drop: _combined(seed),
 }
 
 
@@ -158,7 +173,7 @@ class SearchedRow(Record):
     seconds: float
     # of each candidate that was measured: when, its speed-up and its loss, in the search's words
     measured: tuple[tuple[float, float, float], ...] = ()
-    # of the search's combinations: the speed-up that was predicted, and the measured one
+    # of the combinations at random: the speed-up that was predicted, and the measured one
     predicted: tuple[tuple[float, float], ...] = ()
 
     def volume(self, share: float) -> float:
@@ -287,10 +302,10 @@ def bench(
 def _searched(model: str, seed: int, seconds: float) -> list[SearchedRow]:
     """Search in every way within one limit, in random order; time what they return in turn."""
     draw = random.Random(seed)
-    ways = [way for way in WAYS if way != GRID or not seed]
+    ways = [way for way in WAYS if way not in TIMES or not seed]
     drop = float(f"{DROPS[0] * (DROPS[1] / DROPS[0]) ** draw.random():.2g}")
     found = {
-        way: found_in_child(model, way, seed, drop, seconds * (GRID_TIMES if way == GRID else 1))
+        way: found_in_child(model, way, seed, drop, seconds * TIMES.get(way, 1))
         for way in draw.sample(ways, len(ways))
     }
     work = load(model)
@@ -324,7 +339,7 @@ def _searched(model: str, seed: int, seconds: float) -> list[SearchedRow]:
                 predicted=tuple(
                     (row.predicted, row.speedup)
                     for row in result.rows
-                    if way == OURS and row.predicted is not None and row.speedup
+                    if way == COMBINED and row.predicted is not None and row.speedup
                 ),
             )
         )

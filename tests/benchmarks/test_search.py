@@ -11,7 +11,7 @@ import pytest
 from benchmarks import search
 from benchmarks.measured import Records
 from benchmarks.pages import block
-from benchmarks.search import GRID, OURS, WAYS, SearchBench, SearchedRow
+from benchmarks.search import COMBINED, GRID, OURS, WAYS, SearchBench, SearchedRow
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.planner import SearchResult
 from paifuser_lab.planner.space import Point, Space
@@ -74,6 +74,20 @@ def test_the_grid_has_each_possible_pair_of_format_and_engine_once():
         len(grid) == len(pairs) and ("openvino", "int8") in pairs and ("as it is", "fp32") in pairs
     )
     assert all(SPACE.is_possible(point) for point in grid)
+
+
+def test_combinations_are_of_parts_that_could_be_measured():
+    rows: dict[Point, Candidate] = {}
+    for point in WAYS[COMBINED](0, 0.01)(SPACE, rows):
+        is_refused = point.memory == "reuse" or point == Point(engine="openvino", format="int8")
+        rows[point] = row(status="refused") if is_refused else row(speedup=2.0)
+    singles = [change.point for change in SPACE.singles()]
+    assert [*rows][: len(singles)] == singles
+    combined = [*rows][len(singles) :]
+    assert Point(engine="channels last", format="int8", keep=0.5) in combined
+    assert Point(engine="openvino", format="bf16", threads=1) in combined
+    for point in combined:
+        assert point.memory == "as it is" and (point.engine, point.format) != ("openvino", "int8")
 
 
 def test_random_points_are_all_of_the_space_in_an_order_of_their_seed():
