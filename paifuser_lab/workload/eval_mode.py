@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from ..machine.turns import QUIET
+
+_is_evaluating = ContextVar("is_evaluating", default=False)
+
+
+@contextmanager
+def evaluating() -> Iterator[None]:
+    """Only what the model outputs matters, not its time: test data are evaluated."""
+    token = _is_evaluating.set(True)
+    try:
+        yield
+    finally:
+        _is_evaluating.reset(token)
+
+
+def is_evaluating() -> bool:
+    """Whether only what the model outputs matters."""
+    return _is_evaluating.get()
 
 
 @dataclass

@@ -42,7 +42,7 @@ from .checks import (
     checked_preprocessing,
     forward_error,
 )
-from .eval_mode import is_equal, running
+from .eval_mode import evaluating, is_equal, running
 from .infer_inputs import inferred_inputs
 from .inputs import UNSEEN, Inputs, known_inputs, note_inputs
 
@@ -241,6 +241,7 @@ class Workload:
         problem = f"metric '{self.metric_name}' of {self.name} fails"
         with (
             running(module),
+            evaluating(),
             _user_code(problem, "correct it: it is called as metric(predict, test)"),
         ):
             return float(self.metric(predict, self.test))

@@ -25,6 +25,14 @@ each = pytest.mark.parametrize("engine", PARAMETERS.values())
 of_each_kind = pytest.mark.parametrize("engine", ["eager", "replay", EXPORTED[0]])
 
 
+def total_output(predict: Any, test: Any) -> float:
+    return float(sum(predict(batch).double().sum() for batch in test))
+
+
+def largest_output(predict: Any, test: Any) -> float:
+    return float(max(predict(batch).abs().max() for batch in test))
+
+
 def run_in(work: Workload, engine: str, **options: Any) -> lab.Variant:
     return lab.apply(work, Recipe([{"backend": {"name": engine, "threads": 1, **options}}]))
 
@@ -116,6 +124,47 @@ def test_other_batch_sizes_give_the_models_output(engine: str) -> None:
     assert len(set(map(id, sessions.values()))) <= 2, (
         "one file for the example, one for all other batches"
     )
+
+
+@each_export
+def test_test_data_run_in_parts_of_the_example_s_batch_without_another_export(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [images(6), images(2), images(5)]
+    work = Workload(Small(), images(2), test=batches[:2], metric=total_output)
+    engine_model: Any = run_in(work, engine).model
+    with monkeypatch.context() as patch:
+        patch.setattr(exported, "export_onnx", lambda *_, **__: pytest.fail("it exported"))
+        assert work.evaluate(engine_model) == pytest.approx(work.evaluate(), rel=1e-5)
+    assert len(engine_model.sessions) == 1
+    work.test = batches  # five are no multiple of two
+    assert work.evaluate(engine_model) == pytest.approx(work.evaluate(), rel=1e-5)
+    assert len(engine_model.sessions) == 2
+    assert_same(engine_model(batches[0]), work.model(batches[0]))  # at once outside an evaluation
+    assert len(engine_model.sessions) == 3
+
+
+def test_test_data_run_in_parts_no_longer_than_an_export_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exported, "MOST_PARTS_S", 0.0)
+    work = Workload(Small(), images(2), test=[images(6)], metric=total_output)
+    engine_model: Any = run_in(work, "onnxruntime").model
+    assert work.evaluate(engine_model) == pytest.approx(work.evaluate(), rel=1e-5)
+    assert len(engine_model.sessions) == 2
+
+
+class Centred(nn.Module):
+    """Examples are compared with each other."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0)
+
+
+def test_a_model_that_compares_the_examples_of_a_batch_has_them_together() -> None:
+    work = Workload(Centred(), torch.randn(2, 4), test=[torch.randn(6, 4)], metric=largest_output)
+    engine_model: Any = run_in(work, "onnxruntime").model
+    assert work.evaluate(engine_model) == pytest.approx(work.evaluate(), rel=1e-5)
 
 
 @of_each_kind
