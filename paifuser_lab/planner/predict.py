@@ -17,6 +17,7 @@ from .space import IN_TORCH, Change, Point, Space
 
 USUAL_ERROR = 0.2  # of the logarithm of a ratio, until points of several parts were measured
 UNKNOWN_ERROR = 0.7  # of a part that neither was measured nor is expected
+USUAL_IN_TORCH = 0.9  # of the time, left by layers that are joined or replayed
 FEW = 4  # points of several parts, below which the usual error stands
 
 
@@ -60,14 +61,18 @@ class Predictor:
     def left(self, point: Point) -> float:
         """What a part alone is expected to leave of the goal: by the profile, of a cut its share of
         the channels, else as much as its engine in fp32. An engine that was not measured is tried
-        before the formats in it, and a lighter cut where the deeper one may lose too much: late.
+        before the formats in it, at once if it takes the whole graph, and a lighter cut where the
+        deeper one may lose too much: late.
         """
         if point in self.expected:
             return self.expected[point][0]
         if point.keep < 1:
             return 1.0 if any(cut.keep < point.keep for cut in self.ratios) else point.keep
         alone = Point(engine=point.engine)
-        return self.ratios.get(alone, 0.0 if point == alone else math.inf)
+        if point != alone:
+            return self.ratios.get(alone, math.inf)
+        in_torch = point.engine in IN_TORCH or "replayed" in point.engine
+        return self.ratios.get(alone, USUAL_IN_TORCH if in_torch else 0.0)
 
     @property
     def error(self) -> float:

@@ -84,10 +84,14 @@ def with_status(row: Candidate, limits: Options, baseline: Measurement | None) -
     return row.model_copy(update={"status": "measured", "reason": "", "allow": None})
 
 
-def ranked(rows: Iterable[Candidate], goal: SearchGoal) -> tuple[Candidate, ...]:
-    """The candidates within the limits, best first and numbered, then the others by status."""
+def ranked(
+    rows: Iterable[Candidate], goal: SearchGoal, *, is_guarded: bool = True
+) -> tuple[Candidate, ...]:
+    """The candidates within the limits, best first and numbered, then the others by status. The
+    guard is for what was timed long enough to be clearly better.
+    """
     order = ("outside the limits", "lost", "refused")
-    rows = _guarded(list(rows), goal)
+    rows = _guarded(list(rows), goal) if is_guarded else list(rows)
     inside = _best_first([row for row in rows if row.status == "measured"], goal)
     others = sorted(
         (row for row in rows if row.status != "measured"),

@@ -1,10 +1,11 @@
 """The search for the best recipe within limits: tables first, then measured candidates.
 
 Each part that a recipe may consist of is measured alone, in turn with the unchanged model, in a few
-rounds. From these and the profile every combination is predicted; for a ladder of speed-ups the one
-of the least predicted loss is measured, then those that Optuna expects most from, and none whose
-prediction is sure to lose. The leaders are timed together in more rounds and judged on the half of
-the test data that the search has not seen.
+rounds. From these and the profile every combination is predicted. After half of the time those that
+should be the fastest are measured; after all parts, for a ladder of speed-ups, that of the least
+loss, then those that Optuna expects most from, and none whose prediction is sure to lose. The
+leaders are timed together in more rounds and judged on the half of the test data that the search
+has not seen.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ..workload import Workload, workload_of
 from .contributions import contributions_of
 from .halves import Judge, blind_spot, halves_of
 from .places import Here, Places, RayNodes
-from .predict import Predictor, expectations, in_order
+from .predict import Predictor, expectations, in_order, parts_of
 from .ranking import EXACT, WIDE_OPEN, Options, is_better, nearest, ranked, with_status
 from .result import SearchResult, targets_of
 from .screening import Screen, Screened
@@ -43,6 +44,7 @@ from .store import QUEUED, Study
 
 LEADER_ROUNDS = 20
 SCREEN_SHARE = 0.75  # of the seconds; the leaders have the rest
+PARTS_SHARE = 0.5  # of the seconds, after which the first combinations are measured
 LEADER_SHARE = 0.7  # of what is left then; what each step of the best contributes has the rest
 LEADERS = 3
 MOST_TRIALS = 100
@@ -191,8 +193,11 @@ class _Search:
             if self.order is not None:
                 yield from self._queued(self.order(self.space, self.rows))
                 return
-            parts = in_order(self.space.singles(), self.options.goal, self.predict.left)
-            yield from self._queued(part.point for part in parts)
+            changes = in_order(self.space.singles(), self.options.goal, self.predict.left)
+            parts = (change.point for change in changes)
+            yield from self._queued(parts, PARTS_SHARE)
+            yield from self._queued(self._fastest())
+            yield from self._queued(parts)
             yield from self._queued(self._ladder())
             yield from self._suggested()
         except FileError as error:
@@ -209,14 +214,17 @@ class _Search:
         # one candidate is measured however short the time
         return self.is_stopped or (bool(self.rows) and self.took_s > share * self.options.seconds)
 
-    def _is_screened(self) -> bool:
-        return self._is_over(SCREEN_SHARE) or len(self.rows) >= MOST_TRIALS
+    def _is_screened(self, share: float = SCREEN_SHARE) -> bool:
+        return self._is_over(share) or len(self.rows) >= MOST_TRIALS
 
-    def _queued(self, points: Iterable[Point]) -> Iterator[SearchResult]:
-        """Measure these points, but those that were measured or that another process is at."""
-        for point in points:
-            if self._is_screened():
-                return
+    def _queued(
+        self, points: Iterable[Point], share: float = SCREEN_SHARE
+    ) -> Iterator[SearchResult]:
+        """Measure these points, but those that were measured or that another process is at, until
+        a share of the seconds is over; what it has not taken is left.
+        """
+        points = iter(points)
+        while not self._is_screened(share) and (point := next(points, None)) is not None:
             if point in self.rows or point in self.study.begun:
                 continue
             self.study.queue(point)
@@ -236,10 +244,22 @@ class _Search:
             )
             if least is not None:
                 chosen.append(least)
-        if self.options.goal == "latency":
-            inside = [p for p in predicted if predicted[p].loss <= self.options.metric_drop]
-            chosen += sorted(inside, key=lambda point: predicted[point].ratio)[:2]
-        return list(dict.fromkeys(chosen))
+        return list(dict.fromkeys([*chosen, *self._fastest()]))
+
+    def _fastest(self) -> list[Point]:
+        """Combinations of measured parts that should be faster than all that is measured, and lose
+        no more than is allowed.
+        """
+        if self.options.goal != "latency":
+            return []
+        known = self.predict.ratios.keys()
+        predicted = {p: self.predict(p) for p in self._open() if known >= {*parts_of(p)}}
+        inside = [
+            point
+            for point, each in predicted.items()
+            if each.loss <= self.options.metric_drop and each.ratio < self._best_ratio()
+        ]
+        return sorted(inside, key=lambda point: predicted[point].ratio)[:2]
 
     def _open(self) -> list[Point]:
         """The points that are neither measured nor sure to lose; the others are counted."""
@@ -260,7 +280,7 @@ class _Search:
         return loses or is_refused or predicted.best > self._best_ratio()
 
     def _best_ratio(self) -> float:
-        values = [self._ratio(row) for row in self._ranked() if row.rank is not None]
+        values = [self._ratio(row) for row in self._hopeful() if row.rank is not None]
         return min((value for value in values if value is not None), default=1.0)
 
     def _suggested(self) -> Iterator[SearchResult]:
@@ -343,7 +363,7 @@ class _Search:
     def _leading(self) -> list[Point]:
         """The best candidates, and the best that keeps the output: the others must beat that."""
         by_label = {row.label: point for point, row in self.rows.items()}
-        points = [by_label[row.label] for row in self._ranked() if row.rank is not None]
+        points = [by_label[row.label] for row in self._hopeful() if row.rank is not None]
         exact = [point for point in points if (self.rows[point].loss or 0.0) <= EXACT]
         return list(dict.fromkeys([*points[:LEADERS], *exact[:1]]))
 
@@ -407,11 +427,14 @@ class _Search:
             if variant.recipe.digest in leaders:
                 keep(self.work.variants, key, replace(variant, work=self.work))
 
-    def _ranked(self) -> tuple[Candidate, ...]:
+    def _ranked(self, *, is_guarded: bool = True) -> tuple[Candidate, ...]:
         base = self.measured[self.measured.baseline] if self.measured else None
-        return ranked(
-            [with_status(row, self.options, base) for row in self.rows.values()], self.options.goal
-        )
+        rows = [with_status(row, self.options, base) for row in self.rows.values()]
+        return ranked(rows, self.options.goal, is_guarded=is_guarded)
+
+    def _hopeful(self) -> tuple[Candidate, ...]:
+        """Ranked by what few rounds gave: more rounds may show that one is clearly better."""
+        return self._ranked(is_guarded=False)
 
     def _record(self, *, is_done: bool = False) -> SearchResult:
         base = self.measured[self.measured.baseline] if self.measured else None

@@ -400,19 +400,62 @@ def test_what_a_profile_predicts_most_of_is_tried_first_and_what_builds_slowly_l
     )
 
 
-def test_without_a_profile_engines_are_tried_first_then_the_formats_in_the_fastest(work, fast):
+def test_without_a_profile_whole_graphs_are_tried_first_then_formats_in_the_fastest(work, fast):
     predict, tried = Predictor(), []
     ratios = {"openvino": 0.3, "onnxruntime": 0.4}
     for change in in_order(Space.of(work, fast, ENGINES).singles(), "latency", predict.left):
         tried.append(change.point)
-        predict.learn(change.point, ratios.get(change.point.engine, 0.8), 0.0)
-    quick = [point for point in tried if point.engine != "inductor"]
-    alone = [point == Point(engine=point.engine) for point in quick]
-    assert sum(alone) > 4 and alone == sorted(alone, reverse=True)
-    others = quick[sum(alone) :]
-    left = [ratios.get(point.engine, 0.8) if point.keep == 1 else point.keep for point in others]
-    assert left.pop() == 0.75  # once the deeper cut is measured, the lighter one is the last
-    assert {0.3, 0.4, 0.5, 0.8} == set(left) and left == sorted(left)
+        predict.learn(change.point, ratios.get(change.point.engine, 0.95), 0.0)
+    names = ("as it is", "openvino", "onnxruntime", "onnxruntime spinning")
+    whole = [Point(engine=name) for name in names]
+    quick = [point for point in tried if "in bf16" not in point.engine]
+    assert quick[: len(whole)] == whole
+    formats = [point for point in quick if point.format != "fp32"]
+    fastest = [ratios.get(point.engine, 0.95) for point in formats if point.engine != "inductor"]
+    assert {0.3, 0.4, 0.95} == set(fastest) and fastest == sorted(fastest)
+    deep, light, joined = Point(keep=0.5), Point(keep=0.75), Point(engine="channels last, joined")
+    order = [*(point for point in formats if point.engine in ratios), deep, joined, light]
+    assert [point for point in tried if point in order] == order
+
+
+def test_after_half_of_the_time_the_fastest_combinations_within_the_limit_are_measured(
+    work, monkeypatch
+):
+    cut, lossy, slow = Point(keep=0.5), Point(keep=0.75), Point(threads=1)
+    parts = [LAYOUT, cut, lossy, slow, BF16]
+    speedups = {LAYOUT: 1.5, cut: 2.0, lossy: 4.0, slow: 0.5}
+    both, worse = Point(engine="channels last", keep=0.5), Point(keep=0.5, threads=1)
+    unknown, losing = Point(keep=0.5, format="bf16"), Point(engine="channels last", keep=0.75)
+    measured: list[Point] = []
+
+    def screened(self: Any, change: Any, *given: Any) -> screening.Screened:
+        measured.append(change.point)
+        lost = 0.02 if change.point == lossy else 0.0
+        speedup = speedups.get(change.point, 1.0)
+        found = row(change.label, steps=change.steps, speedup=speedup, metric_lost=lost)
+        return screening.Screened(found)
+
+    monkeypatch.setattr(Space, "singles", lambda self: [self.change(point) for point in parts])
+    points = [*parts, worse, unknown, losing, both]
+    monkeypatch.setattr(Space, "points", lambda self: iter(points))
+    monkeypatch.setattr(searching, "in_order", lambda changes, *given: iter(changes))
+    monkeypatch.setattr(screening.Screen, "screened", screened)
+    monkeypatch.setattr(
+        searching._Search,
+        "_is_screened",
+        lambda self, share=1.0: len(self.rows) >= (4 if share == searching.PARTS_SHARE else 6),
+    )
+    monkeypatch.setattr(searching._Search, "_leaders", lambda self: iter(()))
+    list(searches(work, metric_drop=0.01, seconds=60))
+    assert measured == [LAYOUT, cut, lossy, slow, both, BF16]
+
+
+def test_what_few_rounds_do_not_show_to_be_clearly_better_is_timed_again_with_the_leaders():
+    exact = row("exact", speedup=1.3, interval=(1.2, 1.4))
+    unsure = row("unsure", speedup=2.0, interval=(1.1, 2.4), metric_lost=0.005)
+    assert [each.rank for each in ranked([exact, unsure], "latency")] == [1, None]
+    first, second = ranked([exact, unsure], "latency", is_guarded=False)
+    assert (first.label, first.rank, second.rank) == ("unsure", 1, 2)
 
 
 def test_with_time_for_one_candidate_a_search_measures_an_engine(work, tried):

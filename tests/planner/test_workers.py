@@ -130,7 +130,7 @@ def test_a_candidate_that_is_being_measured_is_not_begun_again(work, tried):
         patch.setattr(Here, "count", 2)
         patch.setattr(Here, "begin", beginning)
         patch.setattr(Study, "ask", lambda self: (ask(self)[0], next(suggested)))
-        patch.setattr(searching._Search, "_queued", lambda self, points: iter(()))
+        patch.setattr(searching._Search, "_queued", lambda self, *given: iter(()))
         patch.setattr(searching._Search, "_is_hopeless", lambda self, point: False)
         tried(work, FOLD, LAYOUT, BF16, metric_drop=1.0)
     assert begun == [FOLD, LAYOUT, BF16]
