@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -34,6 +35,26 @@ for name, measured in named.items():
 def is_kept(cell):
     text = " ".join(cell.metadata.get("tags", [])) + cell.source
     return cell.cell_type == "code" and any(word in text for word in KEPT)
+
+
+@pytest.mark.parametrize(
+    ("names", "model", "loaded"),
+    [
+        (("resnet18",), "", "resnet18-digits"),
+        (("resnet18", "mobilenetv2-imagenet"), "", "mobilenetv2-imagenet"),
+        (("mobilenetv2-imagenet",), "vit-s", "vit-s"),
+    ],
+)
+def test_the_tour_is_about_a_real_network_if_its_package_is_installed(
+    names, model, loaded, monkeypatch
+):
+    tour = nbformat.read(asset("notebooks/00_tour.ipynb"), as_version=4)
+    (load,) = (cell.source for cell in tour.cells if "work = lab.load" in cell.source)
+    monkeypatch.setattr(lab, "models", lambda: names)
+    monkeypatch.setattr(lab, "load", lambda name, **options: SimpleNamespace(name=name))
+    given = {"model": model, "trust": False}
+    exec(load.partition("print")[0], given)
+    assert given["work"].name == loaded
 
 
 @pytest.fixture(scope="module")
