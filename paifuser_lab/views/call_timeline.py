@@ -25,7 +25,8 @@ def picture(timeline: CallTimeline) -> Picture:
     kinds = f"{counted(len(timeline), 'event')} of {counted(len(timeline.layers), 'layer')}"
     return Picture(
         title=timeline.title,
-        label=f"{kinds} along time; arrow keys go through them, Enter selects",
+        label=f"{kinds} along time; arrow keys go through them, Enter or + zooms on a layer, "
+        "− on the one around it",
         rows=((_panel(timeline, tones),),) if len(timeline) else (),
         sentence=timeline.sentence,
         note="".join(timeline.remarks),

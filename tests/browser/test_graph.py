@@ -60,3 +60,23 @@ def test_a_format_for_two_nodes_is_in_the_recipe_and_in_the_selection(opened):
     report = read()
     assert report["error"] is None and report["selected"] == "conv1"
     assert "conv1: int8-weights" in report["recipe"] and "layer1." in report["recipe"]
+
+
+def test_the_keys_of_the_graph_zoom_a_call_along_time(opened):
+    shown, panel, _ = opened
+    panel.get_by_role("tab", name="Machine").click()
+    page = panel.get_by_role("tabpanel", name="Machine")
+    call = page.get_by_role("listbox", name="arrow keys go through them, Enter or + zooms")
+    zoomed_on = page.get_by_label("layer of the zoom on")
+    zoomed_on.select_option("layer1.0.conv1")
+    call.focus()
+    for around in ("layer1.0", "layer1"):
+        shown.page.keyboard.press("-")
+        assert zoomed_on.input_value() == around
+    shown.page.keyboard.press("End")
+    pointed = page.locator(f"#{call.get_attribute('aria-activedescendant')}")
+    shown.page.keyboard.press("+")
+    assert pointed.get_attribute("aria-label").startswith(f"{zoomed_on.input_value()}, ")
+    assert not zoomed_on.input_value().startswith("layer1")
+    shown.page.keyboard.press("0")
+    assert page.locator(".pf-picture [aria-selected=true]").count() == 0

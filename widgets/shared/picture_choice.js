@@ -1,4 +1,4 @@
-/** The picture of one layer, of those that a picture has: the selected layer's, or the first. */
+/** The picture of one layer, of those that a picture has: the selected layer's, or the first. Keys zoom as in the graph. */
 
 import { fresh, h, set } from "./dom.js";
 import { PictureDrawing } from "./picture_drawing.js";
@@ -8,6 +8,7 @@ import { PictureDrawing } from "./picture_drawing.js";
 export class LayerChoice {
   /** @param {import("./host.js").Host} host */
   constructor(host) {
+    this.host = host;
     this.selected = host.selected();
     /** @type {Picture | null} */
     this.picture = null;
@@ -44,6 +45,19 @@ export class LayerChoice {
     this.field.value = shown;
     fresh(this.words, picture.sentence);
     this.drawing.show(picture);
+  }
+
+  /** + zooms on a layer that is pointed at, − on the one around that which is shown, 0 ends it. @param {KeyboardEvent} event @param {string} [pointed] */
+  zoom(event, pointed = this.selected) {
+    const names = (this.picture?.by_layer ?? []).map(([name]) => name);
+    if (event.ctrlKey || event.metaKey || event.altKey || !names.length) return;
+    const around = names.filter((name) => this.field.value.startsWith(`${name}.`));
+    const nearest = around.reduce((best, name) => (name.length > best.length ? name : best), "");
+    /** @type {Record<string, string>} */
+    const next = { "+": pointed, "=": pointed, "-": nearest, 0: "" };
+    if (!(event.key in next)) return;
+    event.preventDefault();
+    this.host.select(next[event.key]);
   }
 
   destroy() {

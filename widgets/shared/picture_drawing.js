@@ -95,6 +95,11 @@ export class PictureDrawing {
     });
   }
 
+  /** The layer of the mark that is pointed at. */
+  get pointedKey() {
+    return this.list?.pointed?.key ?? "";
+  }
+
   /** @param {string} key */
   select(key) {
     this.selected = key;

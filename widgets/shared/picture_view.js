@@ -89,7 +89,7 @@ export class PictureSheet {
     this.note = h("p", { class: "pf-note" });
     this.element = h(
       "div",
-      {},
+      { onkeydown: (event) => this.key(/** @type {KeyboardEvent} */ (event)) },
       h("div", { class: "pf-view-head" }, this.title),
       this.spoken.element,
       this.sentence,
@@ -141,6 +141,13 @@ export class PictureSheet {
     const headings = this.panels.querySelectorAll("h3");
     all.slice(1).forEach((picture, index) => fresh(headings[index], picture.title));
     this.drawings.forEach((drawing, index) => drawing.show(all[index]));
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    if (!(event.target instanceof SVGElement)) return;
+    const drawings = [...this.drawings, this.choice.drawing];
+    this.choice.zoom(event, drawings.map(({ pointedKey }) => pointedKey).find(Boolean));
   }
 
   /** @param {string} layer */
