@@ -6,7 +6,6 @@ block_lists      the blocks of keys that each block of queries attends to: how m
                  and what a mask hides of them
 attention        sparse attention with the signature of torch's
 redirect         a layer that calls it in place of torch's
-torch_attention  nn.MultiheadAttention, so that its attention can be redirected
 windows          Swin's attention in one pass
 subclassing      changes a layer's forward, but not its name and weights
 evaluate         the error and the time of changed layers
@@ -17,8 +16,7 @@ from .block_lists import Sparsity
 from .cost import attention_cost
 from .discover import Attending, find_attention, lists_from_data
 from .evaluate import evaluate_layers, evaluate_sparse, exact
-from .redirect import make_dense, make_sparse
-from .torch_attention import drops_padding
+from .redirect import drops_padding, make_dense, make_sparse
 from .windows import is_fused, is_windowed, make_fused
 
 __all__ = [

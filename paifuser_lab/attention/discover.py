@@ -19,8 +19,7 @@ from ..workload import Inputs, Workload, running
 from ..workload.data import samples_of
 from .attention import expand_heads, why_dense
 from .block_lists import Sparsity, as_four_dimensions, fixed_lists
-from .redirect import SDPA, Redirected, make_dense
-from .torch_attention import make_redirectable
+from .redirect import SDPA, Redirected, make_dense, make_redirectable
 from .windows import is_windowed
 
 MOST_EXAMPLES = 16

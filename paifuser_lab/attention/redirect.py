@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from ..pruning.groups.narrow_attention import NarrowAttention
 from .attention import attend
 from .block_lists import Sparsity
 from .subclassing import Subclassed, subclass_layer
-from .torch_attention import make_redirectable
 
 SDPA = F.scaled_dot_product_attention
 
@@ -62,6 +62,27 @@ class Sparse(Subclassed):
     def _attention(self, *args: Any, **kwargs: Any) -> Tensor:
         assert self.sparsity is not None
         return attend(*args, sparsity=self.sparsity, fixed=self.kept_blocks, **kwargs)
+
+
+def make_redirectable(model: nn.Module, layer: str) -> None:
+    """Let nn.MultiheadAttention call torch's attention directly; any other layer is unchanged."""
+    attention = model.get_submodule(layer)
+    if type(attention) not in (nn.MultiheadAttention, NarrowAttention):
+        return
+    if attention.bias_k is not None or attention.add_zero_attn:
+        return
+    attention.__class__ = NarrowAttention
+    attention._qkv_same_embed_dim = False  # type: ignore[assignment]  # disables torch's fused encoder layer
+    for name, module in model.named_modules():
+        if isinstance(module, nn.TransformerEncoder) and layer.startswith(
+            f"{name}." if name else ""
+        ):
+            module.use_nested_tensor = False  # only that fused layer supports them
+
+
+def drops_padding(module: nn.Module) -> bool:
+    """Whether a module is nn.TransformerEncoder and drops padding before torch's fused layers."""
+    return isinstance(module, nn.TransformerEncoder) and bool(module.use_nested_tensor)
 
 
 def make_sparse(

@@ -1,4 +1,7 @@
-"""torch's attention with fewer heads than its embedding holds, which its own class forbids."""
+"""torch's attention layer in single operators, with as many heads as its weights hold.
+
+torch's own class forbids fewer, and calls `F.scaled_dot_product_attention` inside another function.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ class NarrowAttention(nn.MultiheadAttention):
         ]
         inputs = inputs if self.batch_first else [tensor.transpose(0, 1) for tensor in inputs]
         q, k, v = self._projected(inputs)
-        mask = self._mask(key_padding_mask, attn_mask, q, k)
+        # torch's hint that the mask is causal, by which no mask is needed
+        is_causal = is_causal and not need_weights and key_padding_mask is None
+        mask = None if is_causal else self._mask(key_padding_mask, attn_mask, q, k)
         weights = None
         if need_weights:
             scores = q @ k.transpose(-2, -1) * self.head_dim**-0.5
@@ -43,7 +48,7 @@ class NarrowAttention(nn.MultiheadAttention):
             heads = functional.dropout(weights, self.dropout, self.training) @ v
         else:
             heads = functional.scaled_dot_product_attention(
-                q, k, v, mask, self.dropout if self.training else 0.0
+                q, k, v, mask, self.dropout if self.training else 0.0, is_causal
             )
         output = self.out_proj(heads.transpose(1, 2).flatten(2))
         output = output if self.batch_first else output.transpose(0, 1)
