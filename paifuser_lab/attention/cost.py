@@ -107,7 +107,7 @@ class _Measurement:
     def __post_init__(self) -> None:
         self.model = copied(self.work.model).eval()
         self.lists = {
-            keep: lists_from_data(self.model, self.work, self.seen.able, self._sparsity(keep))
+            keep: lists_from_data(self.model, self.work, self.seen.able, Sparsity(self.kind, keep))
             for keep in self.keeps
         }
         self.layer_errors = {layer: [] for layer in self.seen.able}
@@ -119,9 +119,9 @@ class _Measurement:
         """Compute the errors against attention to all keys, of each layer and of the model."""
         whole = self.work.output()
         for keep in self.keeps:
-            self._check_stop()
+            stop_if_asked(self.should_stop)
             results = {
-                layer: worst_error(calls, self._sparsity(keep), self.lists[keep][layer])
+                layer: worst_error(calls, Sparsity(self.kind, keep), self.lists[keep][layer])
                 for layer, calls in self.seen.able.items()
             }
             with running(self.model):
@@ -145,7 +145,7 @@ class _Measurement:
         left = max(0.0, self.until - time.perf_counter())
         with running(self.work.model), running(self.model):
             for self.samples in rounds_in_turn(candidates, rounds=ROUNDS, seconds=left):
-                self._check_stop()
+                stop_if_asked(self.should_stop)
         shown.advance(doing="timed")
 
     def score(self, shown: Progress) -> None:
@@ -154,7 +154,7 @@ class _Measurement:
             return
         self.dense_value = self.work.evaluate()
         for keep in self.keeps:
-            self._check_stop()
+            stop_if_asked(self.should_stop)
             self._attend_to(keep)
             value = self.work.evaluate(self.model)
             self.values += [] if value is None else [value]
@@ -228,16 +228,10 @@ class _Measurement:
             *([rest] if able < all_of_them else []),
         ]
 
-    def _sparsity(self, keep: float) -> Sparsity:
-        return Sparsity(self.kind, keep)
-
     def _attend_to(self, keep: float) -> None:
         for layer, fixed in self.lists[keep].items():
-            self.sparse[layer].attend_to(self._sparsity(keep), fixed)
+            self.sparse[layer].attend_to(Sparsity(self.kind, keep), fixed)
 
     def _output(self, keep: float, inputs: Inputs) -> Any:
         self._attend_to(keep)
         return inputs(self.model)
-
-    def _check_stop(self) -> None:
-        stop_if_asked(self.should_stop)

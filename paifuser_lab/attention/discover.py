@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 from torch import Tensor, nn
@@ -17,23 +17,18 @@ from ..model.watch import watching
 from ..records import AttentionKind
 from ..workload import Inputs, Workload, running
 from ..workload.data import samples_of
-from .attention import expand_heads, why_dense
+from .attention import attend, expand_heads, why_dense
 from .block_lists import Sparsity, as_four_dimensions, fixed_lists
 from .redirect import SDPA, Redirected, make_dense, make_redirectable
 from .windows import is_windowed
 
 MOST_EXAMPLES = 16
+# the arguments of torch's attention, which is a builtin without a signature
 CALL = Signature(
-    [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("query", "key", "value")]
-    + [
-        Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default)
-        for name, default in {
-            "attn_mask": None,
-            "dropout_p": 0.0,
-            "is_causal": False,
-            "scale": None,
-            "enable_gqa": False,
-        }.items()
+    [
+        parameter
+        for parameter in signature(attend).parameters.values()
+        if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
     ]
 )
 
@@ -119,16 +114,11 @@ def find_attention(model: nn.Module, inputs: Inputs, kind: AttentionKind = "topk
 
 
 def calls_of(model: nn.Module, inputs: Inputs) -> dict[str, list[Call]]:
-    """The calls of torch's attention in a model, recorded on a copy that attends to all keys."""
+    """The calls of torch's attention in one run, by layer, of a copy that attends to all keys."""
     seen = copy.deepcopy(model)
     make_dense(seen)
     for name, _ in model.named_modules():
         make_redirectable(seen, name)
-    return record_calls(seen, inputs)
-
-
-def record_calls(model: nn.Module, inputs: Inputs) -> dict[str, list[Call]]:
-    """The calls of torch's attention in one run, by layer."""
     layers, calls = [""], dict[str, list[Call]]()
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
@@ -147,8 +137,8 @@ def record_calls(model: nn.Module, inputs: Inputs) -> dict[str, list[Call]]:
         return output
 
     inputs = inputs.clone()
-    with running(model), watching(model, enter, leave), Redirected(attention):
-        inputs(model)
+    with running(seen), watching(seen, enter, leave), Redirected(attention):
+        inputs(seen)
     return calls
 
 

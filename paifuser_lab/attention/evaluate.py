@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ..errors import StoppedError
+from ..errors import stop_if_asked
 from ..measure import in_turn, output_error, own_ms, timed_ms
 from ..model.watch import watching
 from ..progress import progress
@@ -26,6 +26,7 @@ from .redirect import SDPA
 SECONDS = 0.5  # for timing two variants of a layer; at least seven rounds
 CLEARLY = 0.95
 EXACT, EXACT_IN_HALF = 1e-4, 0.02
+STOPPED = "was stopped while layers were timed; nothing was changed."
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def evaluate_sparse(
     with progress("attending to a part", len(calls)) as shown:
         for layer, layer_calls in calls.items():
             for call in layer_calls:
-                _check_stop(should_stop)
+                stop_if_asked(should_stop, STOPPED)
                 if call.signature not in taken:
                     before, after = (
                         partial(attention_output, call, None),
@@ -128,7 +129,7 @@ def evaluate_layers(
     shown_as = progress("attending in windows", len(layer_inputs))
     with running(model), running(changed), shown_as as shown:
         for layer, arguments in layer_inputs.items():
-            _check_stop(should_stop)
+            stop_if_asked(should_stop, STOPPED)
             before, after = (
                 partial(arguments, module.get_submodule(layer)) for module in (model, changed)
             )
@@ -171,8 +172,3 @@ def _shapes(inputs: Inputs) -> tuple[Any, ...]:
         tuple(leaf.shape) if isinstance(leaf, Tensor) else repr(leaf)
         for leaf in pytree.tree_leaves((inputs.args, inputs.kwargs))
     )
-
-
-def _check_stop(should_stop: Callable[[], bool]) -> None:
-    if should_stop():
-        raise StoppedError("was stopped while layers were timed; nothing was changed.")
