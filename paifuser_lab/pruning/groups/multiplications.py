@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from .label_space import Product, Row, Shape, along
-from .rules import Call
+from .rules import RULES, Call, convolution
+from .rules import products as matrices
+from .rules.call import Rule
 
 
 def products_of(call: Call) -> list[Product]:
@@ -106,20 +108,10 @@ def _is_channels_last(tensor: Tensor) -> bool:
     )
 
 
-_PRODUCTS: dict[str, Callable[[Call], list[Product]]] = {
-    **dict.fromkeys(
-        ("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"), _convolution
-    ),
-    **dict.fromkeys(("mm", "addmm", "mv", "addmv"), _product),
-    **dict.fromkeys(("bmm", "baddbmm"), _products),
-    **dict.fromkeys(
-        (
-            "_scaled_dot_product_flash_attention_for_cpu",
-            "_scaled_dot_product_flash_attention",
-            "_scaled_dot_product_efficient_attention",
-            "_scaled_dot_product_cudnn_attention",
-            "_scaled_dot_product_fused_attention_overrideable",
-        ),
-        _attention,
-    ),
+_BY_RULE: dict[Rule, Callable[[Call], list[Product]]] = {
+    convolution.convolution: _convolution,
+    matrices.product: _product,
+    matrices.products: _products,
+    matrices.attention: _attention,
 }
+_PRODUCTS = {name: _BY_RULE[rule] for name, rule in RULES.items() if rule in _BY_RULE}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ....model.tensors import tensors_in
-from ..label_space import Label, Labels, LabelSpace, compressed
+from ..label_space import Label, Labels, LabelSpace, compressed, spread
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,11 @@ class Call:
         """The usual reason for a dimension to stay."""
         return f"{self.where} needs all of it"
 
+    def spread(self, *rows: tuple[int, Tensor | None]) -> Labels:
+        """Labels of the first result: rows of ids along its dimensions, without those of None."""
+        shape = self.results[0].shape
+        return tuple(spread(row, dim, shape) for dim, row in rows if row is not None)
+
     def moved(self, label: Label) -> list[Label]:
         """The operator applied to a label instead of its tensor."""
         args, kwargs = pytree.tree_map_only(Tensor, Tensor.cpu, (self.args[1:], self.kwargs))
@@ -87,8 +92,3 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
         return function
 
     return register
-
-
-def drop_none(labels: Iterable[Label | None]) -> Labels:
-    """The labels that are not None."""
-    return tuple(label for label in labels if label is not None)

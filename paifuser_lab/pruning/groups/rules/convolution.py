@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..label_space import Labels, spread, unfolded
-from .call import Call, drop_none, rule
+from .call import Call, rule
 from .pointwise import combined
 
 
@@ -19,7 +19,6 @@ def convolution(call: Call) -> list[Labels]:
         call.argument(6, "transposed", False),
         call.argument(8, "groups", 1),
     )
-    result = call.results[0]
     (inputs,) = space.axes(call.labels(0), (1,), call.why)
     first, second = space.axes(call.labels(1), (0, 1), call.why)
     reads, makes = (first, second) if is_transposed else (second, first)
@@ -37,7 +36,7 @@ def convolution(call: Call) -> list[Labels]:
     space.consume(inputs, reads)
     space.record_length(call.layer, "in_channels", inputs)
     space.record_length(call.layer, "out_channels", makes)
-    return [drop_none([None if makes is None else spread(makes, 1, result.shape)])]
+    return [call.spread((1, makes))]
 
 
 def _in_groups(
@@ -106,21 +105,20 @@ def _is_fixed(call: Call, *rows: Tensor) -> bool:
 )
 def batch_norm(call: Call) -> list[Labels]:
     """Each channel by itself, with its own statistics."""
-    space, result = call.space, call.results[0]
+    space = call.space
     (channels,) = space.axes(call.labels(0), (1,), call.why)
     for tensor in call.tensors[1:]:
         (row,) = space.axes(call.known(tensor), (0,), call.why)
         space.match(channels, row, call.why)
     space.record_length(call.layer, "num_features", channels)
     space.emit(channels)
-    labels = drop_none([None if channels is None else spread(channels, 1, result.shape)])
-    return [labels, *[()] * (len(call.results) - 1)]
+    return [call.spread((1, channels)), *[()] * (len(call.results) - 1)]
 
 
 @rule("native_group_norm")
 def group_norm(call: Call) -> list[Labels]:
     """A group is normalised together, so it is removed as a whole."""
-    space, result = call.space, call.results[0]
+    space = call.space
     groups = call.args[6]
     (channels,) = space.axes(call.labels(0), (1,), call.why)
     if channels is not None:
@@ -131,10 +129,7 @@ def group_norm(call: Call) -> list[Labels]:
     for tensor in call.tensors[1:]:
         (row,) = space.axes(call.known(tensor), (0,), call.why)
         space.match(channels, row, call.why)
-    return [
-        drop_none([None if channels is None else spread(channels, 1, result.shape)]),
-        *[()] * (len(call.results) - 1),
-    ]
+    return [call.spread((1, channels)), *[()] * (len(call.results) - 1)]
 
 
 @rule("native_layer_norm", "_fused_rms_norm", "rms_norm")

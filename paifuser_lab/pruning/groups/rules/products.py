@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..label_space import Labels, spread, unfolded
-from .call import Call, drop_none, rule
+from ..label_space import Labels, unfolded
+from .call import Call, rule
 from .pointwise import combined
 
 
@@ -13,7 +13,7 @@ from .pointwise import combined
 def product(call: Call) -> list[Labels]:
     """A matrix product, with a bias for addmm and addmv."""
     first = 1 if call.name.startswith("add") else 0
-    result, space = call.results[0], call.space
+    space = call.space
     inner, rows = space.axes(call.labels(first), (1, 0), call.why)
     if call.args[first + 1].ndim == 1:
         (other,) = space.axes(call.labels(first + 1), (0,), call.why)
@@ -24,10 +24,7 @@ def product(call: Call) -> list[Labels]:
     space.emit(rows, columns)
     space.record_length(call.layer, "in_features", other)
     space.record_length(call.layer, "out_features", columns)
-    labels = drop_none(
-        None if row is None else spread(row, dim, result.shape)
-        for dim, row in ((0, rows), (1, columns))
-    )
+    labels = call.spread((0, rows), (1, columns))
     return [_with_bias(call, labels) if first else labels]
 
 
@@ -35,16 +32,13 @@ def product(call: Call) -> list[Labels]:
 def products(call: Call) -> list[Labels]:
     """Batched products: the batch dimension varies from one product to the next, as heads do."""
     first = 1 if call.name == "baddbmm" else 0
-    result, space = call.results[0], call.space
+    space = call.space
     batch, inner, rows = space.axes(call.labels(first), (0, 2, 1), call.why)
     others, other, columns = space.axes(call.labels(first + 1), (0, 1, 2), call.why)
     space.match(batch, others, call.why)
     _summed(call, inner, other)
     space.emit(batch, rows, columns)
-    labels = drop_none(
-        None if row is None else spread(row, dim, result.shape)
-        for dim, row in ((0, batch), (1, rows), (2, columns))
-    )
+    labels = call.spread((0, batch), (1, rows), (2, columns))
     labels = tuple(label for label in labels if space.varies(label))
     return [_with_bias(call, labels) if first else labels]
 
@@ -77,8 +71,8 @@ def attention(call: Call) -> list[Labels]:
     """The unit is a head; a value's width is independent; that of queries and keys sets the scale,
     so it stays.
     """
-    space, result = call.space, call.results[0]
-    rank = result.ndim
+    space = call.space
+    rank = call.results[0].ndim
     heads, _, _ = space.axes(call.labels(0), (rank - 3, rank - 2, rank - 1), call.why)
     keys, _, _ = space.axes(call.labels(1), (rank - 3, rank - 2, rank - 1), call.why)
     values, _, width = space.axes(call.labels(2), (rank - 3, rank - 2, rank - 1), call.why)
@@ -97,10 +91,7 @@ def attention(call: Call) -> list[Labels]:
         if mask_heads is not None or (tensor.ndim > 2 and tensor.shape[-3] > 1):
             space.match(heads, mask_heads, call.why)
     space.record_length(call.layer, "num_heads", heads)
-    labels = drop_none(
-        None if row is None else spread(row, dim, result.shape)
-        for dim, row in ((rank - 3, heads), (rank - 1, width))
-    )
+    labels = call.spread((rank - 3, heads), (rank - 1, width))
     return [labels, *[()] * (len(call.results) - 1)]
 
 
