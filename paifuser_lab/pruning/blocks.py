@@ -287,7 +287,7 @@ def least_harm(
     of them so far.
     """
     shorter = copy.deepcopy(model)
-    expected = _output(model, inputs)
+    expected = outputs_of(model, inputs)
     leave_out(shorter, blocks, gone)
     errors = dict.fromkeys(candidates, 0.0)
     chosen: dict[str, float] = {}
@@ -302,16 +302,10 @@ def least_harm(
                     )
                 block = shorter.get_submodule(layer)
                 leave_out(shorter, blocks, (layer,))
-                errors[layer] = output_error(expected, _output(shorter, inputs))[0]
+                errors[layer] = output_error(expected, outputs_of(shorter, inputs))[0]
                 replace_layer(shorter, layer, block)
                 shown.advance(doing=layer)
             layer = min(errors, key=lambda layer: errors[layer])
             chosen[layer] = errors.pop(layer)
             leave_out(shorter, blocks, (layer,))
     return chosen
-
-
-def _output(model: nn.Module, inputs: Inputs) -> object:
-    own_inputs = inputs.clone()
-    with running(model):
-        return own_inputs(model)

@@ -163,9 +163,7 @@ def test_batch_norms_keep_the_statistics_of_the_cut_model():
     structure = couple(cut_model, work.inputs)
     removed = set(structure.units[0][:4])
     cut(cut_model, structure, removed)
-    result = reestimate_statistics(
-        RefitContext(model, cut_model, {}, samples_of(work), work.inputs)
-    )
+    result = reestimate_statistics(RefitContext(model, cut_model, {}, samples_of(work), work))
     assert result.note == "measured the statistics of 1 batch-norm again"
     with torch.no_grad():
         inputs = cut_model[:3](work.inputs.args[0]).transpose(0, 1).flatten(1)

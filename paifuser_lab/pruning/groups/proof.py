@@ -150,6 +150,7 @@ def _runs(model: nn.Module, inputs: Inputs) -> bool:
 
 
 def outputs_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
+    """The tensors of a model's output."""
     own_inputs = inputs.clone()
     with running(model):
         return tensors_in(own_inputs(model))

@@ -17,14 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from ...model.fold import plan_fold
-from ...model.graph import observe
 from ...model.watch import watching
 from ...progress import progress
+from ...quantization import trace_graph
+from ...quantization.compensation.context import Outcome
 from ...quantization.compensation.operands import layer_operands
 from ...records import counted
 from ...workload import running
 from ..groups.trace_labels import by_single_operators
-from .shrunk_layers import RefitContext, RefitResult, ShrunkLayer, record_targets
+from .shrunk_layers import RefitContext, ShrunkLayer, record_targets
 
 ROUNDING = 1e-10  # of the squared target output
 RIDGES = (1.0, 0.1, 0.01, 0.001)  # of the mean square of the layer's inputs
@@ -135,7 +136,7 @@ def _step(xx: Tensor, missing: Tensor, ridge: float) -> Tensor:
 ROWS_AT_ONCE = 2048
 
 
-def refit(context: RefitContext) -> RefitResult:
+def refit(context: RefitContext) -> Outcome:
     """Run the model once on the samples; every layer that lost inputs gets its new weights at its
     first call.
     """
@@ -175,12 +176,12 @@ def refit(context: RefitContext) -> RefitResult:
     for norm, bias in shifts.items():  # `running` restored the statistics after the run
         _shift(context.model, norm, bias)
     if not better:
-        return RefitResult(
+        return Outcome(
             0, f"least squares tried {counted(len(lost), 'layer')} and found no better weights"
         )
     kept = len(lost) - len(better)
     rest = f" ({counted(kept, 'layer')} kept what they had)" if kept else ""
-    return RefitResult(
+    return Outcome(
         len(better), f"least squares gave {counted(len(better), 'layer')} new weights{rest}"
     )
 
@@ -231,9 +232,7 @@ def _rows(
 
 def _norms_behind(context: RefitContext) -> dict[str, str]:
     """Layer → the batch-norm that is its only reader, whose mean can replace a bias."""
-    inputs = context.inputs.clone()
-    with running(context.model):
-        graph = observe(context.model, lambda: inputs(context.model))
+    graph = trace_graph(context.work, context.model)
     return dict(plan_fold(context.model, graph).pairs)
 
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from ...model.layers import CONVOLUTIONS, is_altered, is_transposed_linear
 from ...model.watch import FAILED, watching
-from ...workload import Inputs, running
+from ...quantization.compensation.operands import output_rows
+from ...workload import Workload, running
 from ...workload.data import Samples
 from ..groups import Structure
 from ..groups.trace_labels import by_single_operators
@@ -59,7 +60,7 @@ class ShrunkLayer:
 
     def record_targets(self, output: Tensor, samples: Samples) -> None:
         """Store some rows of the layer's output before the cut."""
-        rows = rows_of(self.layer, output)
+        rows = output_rows(self.layer, output)
         if self.outputs is not None:
             rows = rows[:, self.outputs.to(rows.device)]
         self.is_usable = (
@@ -129,13 +130,6 @@ def record_targets(before: nn.Module, samples: Samples, lost: Mapping[str, Shrun
         samples.inputs.clone()(before)
 
 
-def rows_of(layer: nn.Module, output: Tensor) -> Tensor:
-    """A layer's output as (rows, outputs)."""
-    if isinstance(layer, CONVOLUTIONS):
-        output = output.movedim(-1 - len(layer.kernel_size), -1)
-    return output.reshape(-1, output.shape[-1])
-
-
 def _is_product(layer: nn.Module) -> bool:
     """Whether the layer's output is its weights times its input, and nothing else happens in its
     call.
@@ -162,14 +156,6 @@ def _subset(low: int, high: int, most: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class RefitResult:
-    """In how many layers a refit changed something, and a note on it."""
-
-    count: int
-    note: str
-
-
-@dataclass(frozen=True)
 class RefitContext:
     """The inputs of a refit; it may change the weights and statistics of `model`, and nothing of
     `before`.
@@ -179,4 +165,4 @@ class RefitContext:
     model: nn.Module
     lost: Mapping[str, ShrunkLayer]  # the layers whose weights may change
     samples: Samples
-    inputs: Inputs  # the example inputs
+    work: Workload

@@ -11,18 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from ...measure import output_error
-from ...model.tensors import tensors_in
 from ...model.watch import watching
+from ...quantization.compensation.context import Outcome
 from ...records import counted
 from ...workload import Workload, running
 from ...workload.data import Samples, samples_of
+from ..groups.proof import outputs_of
 from .least_squares import refit
-from .shrunk_layers import RefitContext, RefitResult, ShrunkLayer
+from .shrunk_layers import RefitContext, ShrunkLayer
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def reestimate_statistics(context: RefitContext) -> RefitResult:
+def reestimate_statistics(context: RefitContext) -> Outcome:
     """Run the model once on the samples, each batch-norm normalising by the statistics of its input
     there, and store those.
     """
@@ -49,8 +50,8 @@ def reestimate_statistics(context: RefitContext) -> RefitResult:
             norms[layer].running_mean.copy_(mean)
             norms[layer].running_var.copy_(variance)
     if not statistics:
-        return RefitResult(0, "there is no batch-norm whose statistics could be measured again")
-    return RefitResult(
+        return Outcome(0, "there is no batch-norm whose statistics could be measured again")
+    return Outcome(
         len(statistics),
         f"measured the statistics of {counted(len(statistics), 'batch-norm')} again",
     )
@@ -58,7 +59,7 @@ def reestimate_statistics(context: RefitContext) -> RefitResult:
 
 Repair = Literal["least-squares", "batch-norm"]
 # in the order in which they are applied
-REPAIRS: dict[Repair, Callable[[RefitContext], RefitResult]] = {
+REPAIRS: dict[Repair, Callable[[RefitContext], Outcome]] = {
     "least-squares": refit,
     "batch-norm": reestimate_statistics,
 }
@@ -75,7 +76,7 @@ def refit_model(
     each refit on what it changed and gained.
     """
     samples = samples_of(work)
-    context = RefitContext(before, model, lost, samples, work.inputs)
+    context = RefitContext(before, model, lost, samples, work)
     reference = _outputs(before, samples)
     error = output_error(reference, _outputs(model, samples))[0]
     notes = []
@@ -109,10 +110,8 @@ def repairs_for(requested: Sequence[Repair] | None, work: Workload) -> Sequence[
 
 def _outputs(model: nn.Module, samples: Samples) -> list[Tensor]:
     """The held-out part of a model's output on the samples."""
-    inputs = samples.inputs.clone()
-    with running(model):
-        output: Any = inputs(model)
-    return [samples.judged(leaf) for leaf in tensors_in(output) if leaf.is_floating_point()]
+    outputs = outputs_of(model, samples.inputs)
+    return [samples.judged(leaf) for leaf in outputs if leaf.is_floating_point()]
 
 
 def _values(model: nn.Module) -> dict[str, Tensor]:

@@ -35,6 +35,12 @@ def layer_operands(layer: Any, x: Tensor, row_indices: Tensor | None = None) -> 
     return taps.reshape(len(taps), layer.groups, -1).transpose(0, 1)
 
 
+def output_rows(layer: Any, output: Tensor) -> Tensor:
+    """A layer's output as (rows, outputs)."""
+    output = output.movedim(-1 - len(getattr(layer, "kernel_size", ())), -1)
+    return output.reshape(-1, output.shape[-1])
+
+
 def _windows(layer: Any, x: Tensor) -> Tensor:
     """The window of each output position: (examples, channels, *positions, *window); a view, which
     takes no memory.

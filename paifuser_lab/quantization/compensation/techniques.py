@@ -12,6 +12,7 @@ from ...model.tensors import tensors_in
 from ...records import counted
 from ...workload import running
 from .context import Context, Outcome, in_place, read_layer_data
+from .operands import output_rows
 from .rescale import equalise, smooth
 from .rounding import round_adaptively
 
@@ -26,7 +27,7 @@ def correct_bias(context: Context) -> Outcome:
 
     def receive(layer: str, inputs: tuple[Any, ...], output: Tensor) -> None:
         difference = (output - layers[layer](*inputs)).float()
-        rows = difference.movedim(_channel(context, layer), -1).flatten(0, -2)
+        rows = output_rows(context.model.get_submodule(layer), difference)
         totals[layer] = totals.get(layer, 0) + rows.double().sum(dim=0)
         counts[layer] = counts.get(layer, 0) + len(rows)
 
@@ -37,11 +38,6 @@ def correct_bias(context: Context) -> Outcome:
     return Outcome(
         len(context.shifts), f"bias correction of {counted(len(context.shifts), 'layer')}"
     )
-
-
-def _channel(context: Context, layer: str) -> int:
-    """The dimension of a layer's output that is its channels, counted from the last."""
-    return -1 - len(getattr(context.model.get_submodule(layer), "kernel_size", ()))
 
 
 Technique = Literal["bias", "equalise", "smooth", "rounding"]
