@@ -177,9 +177,10 @@ class FusedBlock(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The block's output, plus the residual that a block around it adds through this one."""
         added = kwargs.pop(ADDED, None)
-        tensors = self._taken(args, kwargs) if self._is_unchanged() else None
-        if tensors is not None:
-            return self._run(tensors, added)
+        if self._is_unchanged():
+            tensors = self.__dict__["_rewriting"].form.taken_from(args, kwargs)
+            if tensors is not None:
+                return self._run(tensors, added)
         output = super().forward(*args, **kwargs)
         return output if added is None else output + added
 
@@ -195,10 +196,6 @@ class FusedBlock(nn.Module):
         return self.__dict__["_rewritten"].run is not None and is_unchanged(
             self, self.__dict__["_seen"]
         )
-
-    def _taken(self, args: Any, kwargs: Any) -> list[Tensor] | None:
-        rewriting: Rewriting = self.__dict__["_rewriting"]
-        return rewriting.form.taken_from(args, kwargs)
 
     def _run(self, tensors: list[Tensor], added: Tensor | None) -> Any:
         run, rewriting = self.__dict__["_rewritten"].run, self.__dict__["_rewriting"]

@@ -16,8 +16,10 @@ from .activation import NONE, Bound
 HALVES = (torch.bfloat16, torch.float16)
 
 
-def kernel_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """The kernel for all of it, or ''; a layer alone is left to cuBLAS and cuDNN."""
+def name_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
+    """The backend's name if there is a kernel for all of it, else ''; a layer alone is left to
+    cuBLAS and cuDNN.
+    """
     if (
         dtype not in HALVES
         or activation not in ACTIVATIONS
@@ -26,13 +28,13 @@ def kernel_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation
         return ""
     if isinstance(layer, nn.Conv2d) and layer.groups > 1:
         return (
-            "depthwise"
+            "CUDA depthwise"
             if _is_depthwise(layer) and not (has_residual and activation != NONE)
             else ""
         )
     if layer.weight.shape[0] % 8 or layer.weight.shape[1] % 8:
         return ""
-    return "pointwise" if isinstance(layer, nn.Linear) or is_pointwise(layer) else ""
+    return "CUDA pointwise" if isinstance(layer, nn.Linear) or is_pointwise(layer) else ""
 
 
 def _is_depthwise(layer: nn.Conv2d) -> bool:
@@ -47,12 +49,6 @@ def _is_depthwise(layer: nn.Conv2d) -> bool:
         and side < set(SIDES) | {0}
         and stride < set(STRIDES) | {0}
     )
-
-
-def name_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """The backend's name if there is a kernel, else ''."""
-    kernel = kernel_for(layer, dtype, has_residual=has_residual, activation=activation)
-    return f"CUDA {kernel}" if kernel else ""
 
 
 def pack(layer: nn.Module, weight: Tensor, x: Tensor) -> Tensor:

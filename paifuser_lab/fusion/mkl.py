@@ -14,7 +14,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from ..model.layers import is_pointwise
 from .activation import ACTIVATIONS, NONE, Bound
-from .onednn import is_channels_last
+from .onednn import is_channels_last, linear_flops
 
 ops = torch.ops.mkl
 
@@ -81,7 +81,4 @@ def bind(
 
 
 if hasattr(ops, "_mkl_linear"):
-
-    @register_flop_formula(ops._mkl_linear, get_raw=True)
-    def _linear_flops(x: Tensor, *args: Any, out_val: Tensor, **kwargs: Any) -> int:
-        return 2 * x.numel() * out_val.shape[-1]
+    register_flop_formula(ops._mkl_linear, get_raw=True)(linear_flops)

@@ -94,5 +94,6 @@ def _convolution_flops(x: Tensor, *args: Any, out_val: Tensor, **kwargs: Any) ->
 
 
 @register_flop_formula(ops._linear_pointwise, get_raw=True)
-def _linear_flops(x: Tensor, *args: Any, out_val: Tensor, **kwargs: Any) -> int:
+def linear_flops(x: Tensor, *args: Any, out_val: Tensor, **kwargs: Any) -> int:
+    """The FLOPs of a linear layer."""
     return 2 * x.numel() * out_val.shape[-1]

@@ -512,34 +512,32 @@ def test_packed_weights_are_counted_in_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer", "residual", "activation", "kernel"),
+    ("layer", "residual", "activation", "name"),
     [
-        (nn.Linear(16, 8), False, "gelu", "pointwise"),
-        (nn.Linear(16, 8), True, "none", "pointwise"),
+        (nn.Linear(16, 8), False, "gelu", "CUDA pointwise"),
+        (nn.Linear(16, 8), True, "none", "CUDA pointwise"),
         (nn.Linear(16, 8), False, "none", ""),
         (nn.Linear(16, 8), False, "tanh", ""),
         (nn.Linear(10, 8), False, "relu", ""),
-        (nn.Conv2d(16, 8, 1), True, "relu", "pointwise"),
+        (nn.Conv2d(16, 8, 1), True, "relu", "CUDA pointwise"),
         (nn.Conv2d(16, 8, 1, stride=2), True, "relu", ""),
-        (nn.Conv2d(8, 8, 3, 2, 1, groups=8), False, "relu6", "depthwise"),
-        (nn.Conv2d(8, 8, 3, padding=1, groups=8), True, "none", "depthwise"),
+        (nn.Conv2d(8, 8, 3, 2, 1, groups=8), False, "relu6", "CUDA depthwise"),
+        (nn.Conv2d(8, 8, 3, padding=1, groups=8), True, "none", "CUDA depthwise"),
         (nn.Conv2d(8, 8, 3, padding=1, groups=8), True, "relu", ""),
         (nn.Conv2d(16, 16, 3, groups=4), False, "relu", ""),
         (nn.Conv2d(8, 8, 3), False, "relu", ""),
     ],
 )
 def test_the_cuda_kernels_support_these_layers(
-    layer: nn.Module, residual: bool, activation: str, kernel: str
+    layer: nn.Module, residual: bool, activation: str, name: str
 ) -> None:
     from paifuser_lab.fusion import cuda
 
     layer = layer.bfloat16()
-    assert (
-        cuda.kernel_for(layer, torch.bfloat16, has_residual=residual, activation=activation)
-        == kernel
-    )
-    assert cuda.kernel_for(layer, torch.float32, has_residual=residual, activation=activation) == ""
-    if kernel:
+    options: Any = {"has_residual": residual, "activation": activation}
+    assert cuda.name_for(layer, torch.bfloat16, **options) == name
+    assert cuda.name_for(layer, torch.float32, **options) == ""
+    if name:
         shape = (
             (2, 16)
             if isinstance(layer, nn.Linear)
