@@ -12,13 +12,10 @@ from torch import Tensor
 
 from ..model.formats import Range
 
-# torch warns once that its quantized tensors are deprecated; without them plain arithmetic is used
+# torch warns once that its quantized tensors are deprecated
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    HAS_QUANTIZED_TENSORS = (
-        hasattr(torch, "quint8")
-        and torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8) is not None
-    )
+    torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8)
 
 conversions: Counter[str] = Counter()  # "to int8", "back"
 
@@ -38,7 +35,7 @@ def quantize_values(values: Tensor, span: Range) -> Tensor:
     """Float values quantized to uint8."""
     conversions["to int8"] += 1
     values = values.detach().float()
-    if not HAS_QUANTIZED_TENSORS or values.device.type != "cpu":
+    if values.device.type != "cpu":
         return (values / span.scale).round_().add_(span.zero).clamp_(0, 255).to(torch.uint8)
     output = torch.quantize_per_tensor(values, span.scale, span.zero, torch.quint8)
     return torch.empty(0, dtype=torch.uint8).set_(

@@ -155,11 +155,7 @@ def _clamped(tensor: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
 
 @on_quantized(aten.max_pool2d_with_indices.default)
 def _max_pooled(tensor: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
-    if (
-        kwargs
-        or not hasattr(torch, "quantized_max_pool2d")
-        or tensor.quantized.device.type != "cpu"
-    ):
+    if kwargs or tensor.quantized.device.type != "cpu":
         return None
     wrapped = torch._make_per_tensor_quantized_tensor(tensor.quantized, 1.0, 0)
     pooled = torch.quantized_max_pool2d(wrapped, *args).int_repr()
