@@ -27,9 +27,7 @@ def attend(
     sparsity: Sparsity,
     fixed: Tensor | None = None,
 ) -> Tensor:
-    """Attention to the selected blocks of keys; to all keys if they are not fewer, or if the call
-    does not support less.
-    """
+    """Attention to the selected blocks of keys, or to all where the call supports no less."""
     to_all = partial(
         F.scaled_dot_product_attention,
         query,

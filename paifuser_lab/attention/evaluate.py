@@ -1,6 +1,4 @@
-"""The effect of changes to a layer's attention: the error of its output, and the time before and
-after, taken in turn.
-"""
+"""The effect of changes to a layer's attention: the output's error, and the time in turn."""
 
 from __future__ import annotations
 
@@ -89,9 +87,7 @@ def evaluate_sparse(
     fixed: Mapping[str, Tensor | None],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Evaluated]:
-    """Each layer with attention to a part of the keys, over all of its calls; calls of equal
-    signature are timed once.
-    """
+    """Each layer attending to a part of the keys; calls of equal signature are timed once."""
     taken: dict[Any, tuple[float, float]] = {}
     results = {}
     with progress("attending to a part", len(calls)) as shown:

@@ -40,9 +40,7 @@ def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activa
 
 
 def pack(layer: Any, weight: Tensor, x: Tensor) -> tuple[Tensor, int]:
-    """The weight packed for a number of rows; with another number of rows the operator uses the
-    plain weight.
-    """
+    """The weight packed for a number of rows; for another one the plain weight is used."""
     rows = x.numel() // weight.shape[1]
     return ops._mkl_reorder_linear_weight(weight.flatten(1), rows), rows
 

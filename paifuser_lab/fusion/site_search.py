@@ -152,9 +152,7 @@ class _Search:
                     )
 
     def _own_blocks(self) -> list[str]:
-        """The modules that ran and whose forward is user code: those of torch.nn call no functions
-        that could be fused.
-        """
+        """The modules that ran user code: those of torch.nn call nothing that could be fused."""
         return [
             name for name, module in self.model.named_modules()
             if self.trace.calls[name]
@@ -163,9 +161,7 @@ class _Search:
         ]  # fmt: skip
 
     def _notes(self, sites: list[Site]) -> list[str]:
-        """Notes on what cannot be fused: convolutions called as functions, and where there is no
-        site, the reason.
-        """
+        """Notes on convolutions called as functions, and where there is no site, on the reason."""
         notes = []
         for block in self._own_blocks():
             follower = self._follower(block)
@@ -197,9 +193,7 @@ class _Search:
         }
 
     def _sites(self, block: str, layers: list[str], ends: dict[str, str]) -> list[Site]:
-        """The sites of these layers in a block, or of blocks that end in them, in the order of
-        their calls.
-        """
+        """The sites of these layers, or of blocks that end in them, in the order of their calls."""
         follower = self._follower(block)
         if isinstance(follower, str):
             where = f"in '{block}' " if block else ""
@@ -244,9 +238,7 @@ class _Search:
     def _possible(
         self, follower: Follower, layer: str, call: fx.Node, inner: str = ""
     ) -> Iterator[Chain]:
-        """The chains that a backend supports, and the layer alone; an inner block can only add a
-        residual to its output.
-        """
+        """The chains that a backend supports; an inner block can only add a residual."""
         module = self.model.get_submodule(layer)
         for chain in follower.chains(call):
             if (

@@ -43,9 +43,7 @@ def unfused_class(module: nn.Module) -> type[nn.Module]:
 def take_snapshot(
     block: nn.Module, called: Collection[str], fused: Collection[str], swallowed: Collection[str]
 ) -> Snapshot:
-    """A block's state, given the names of the parts that it calls, that are fused, and whose calls
-    are fused into another's.
-    """
+    """A block's state, given the parts that it calls, that are fused, and that are swallowed."""
 
     def snapshot(module: nn.Module, name: str) -> Snapshot:
         start = f"{name}." if name else ""

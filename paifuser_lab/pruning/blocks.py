@@ -181,9 +181,7 @@ class PassThrough(nn.Module):
 
 
 def replacement_for(block: nn.Module, description: Description) -> nn.Module:
-    """The module that replaces the block; it keeps the block's plain attributes, for code that
-    reads them.
-    """
+    """The module in the block's place, with its plain attributes, for code that reads them."""
     replacement = PassThrough(description) if description else nn.Identity()
     attributes = {
         name: value
@@ -199,9 +197,7 @@ def replacement_for(block: nn.Module, description: Description) -> nn.Module:
 def passed_on(
     block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> Description | None:
-    """Describe the output as made of the arguments alone, at least one of them a tensor; None where
-    it is not.
-    """
+    """Describe the output as made of the arguments, tensors among them; None where it is not."""
     form, keys, leaves = _opened(output)
     parts = [_part(block, args, kwargs, leaf) for leaf in leaves]
     known = [part for part in parts if part is not None]
@@ -283,9 +279,7 @@ def least_harm(
     count: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
-    """Choose `count` more blocks, in order of removal, with the relative output error without all
-    of them so far.
-    """
+    """Choose `count` more blocks, in order of removal, each with the error without all so far."""
     shorter = copy.deepcopy(model)
     expected = outputs_of(model, inputs)
     leave_out(shorter, blocks, gone)

@@ -49,9 +49,7 @@ def calibrate(
     *,
     of: Literal["input", "output"] = "input",
 ) -> dict[str, Range]:
-    """The range of each layer's input, or output, over the runs; a layer that did not run has
-    none.
-    """
+    """The range of each layer's input, or output, over the runs; none for one that did not run."""
     runs, names = list(runs), set(layers)
     histograms: dict[str, _Histogram] = {}
 
@@ -88,9 +86,7 @@ def _observe(
     receive: Receive,
     of: Literal["input", "output"],
 ) -> None:
-    """Pass the inputs or the outputs of the layers to `receive`, run after run, before anybody can
-    write into them.
-    """
+    """Pass the layers' inputs or outputs to `receive` before anybody can write into them."""
 
     def take(layer: str, values: Any) -> None:
         is_tensor = layer in layers and isinstance(values, Tensor)

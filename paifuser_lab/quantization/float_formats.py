@@ -1,6 +1,4 @@
-"""Run a part of a model in another floating-point format: inputs and outputs are cast at its
-boundary.
-"""
+"""Run a part of a model in another floating-point format, with casts at its boundary."""
 
 from __future__ import annotations
 
@@ -94,9 +92,7 @@ def _move(module: nn.Module, dtype: torch.dtype, apart: Collection[int]) -> None
 
 
 def autocast_obstacle(layer: nn.Module) -> str | None:
-    """Why a layer by itself cannot run under autocast, or is not affected by it; None where it
-    is.
-    """
+    """Why a layer by itself cannot run under autocast, or is not affected; None where it is."""
     device = _device_type(layer)
     if not torch.amp.is_autocast_available(device):
         return f"torch has no autocast on {device}"

@@ -1,6 +1,4 @@
-"""Which int8 layers read an int8 layer's output, and so in which range it is passed on; which
-values each operator of a run reads.
-"""
+"""Which int8 layers read an int8 layer's output, and so in which range it is passed on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Put quantized layers into a model: fold batch-norms, calibrate inputs, connect neighbours in
-int8.
-"""
+"""Put quantized layers into a model: fold batch-norms, calibrate inputs, connect neighbours."""
 
 from __future__ import annotations
 
@@ -151,9 +149,7 @@ def quantize_layers(
 
 
 def quantize_weights(model: nn.Module, chosen: Mapping[str, str]) -> list[str]:
-    """Replace layers by those of formats that need no data, without running the model; return notes
-    on the changes.
-    """
+    """Replace layers by those of formats that need no data or run; return notes."""
     shared = tied_layers(model, chosen)
     for layer, name in chosen.items():
         replace_layer(model, layer, quantized_layer(model.get_submodule(layer), name))
@@ -200,9 +196,7 @@ def spans_of(
 def _all_spans(
     work: Workload, model: nn.Module, calibration: Calibration, data: Sequence[Inputs] | None
 ) -> dict[str, Range]:
-    """The ranges of all layers' inputs, computed once for a model's weights and reused for other
-    choices of layers.
-    """
+    """The ranges of all layers' inputs, cached by the weights for other choices of layers."""
     key = weights_hash(model), calibration
     cached = _calibrated.setdefault(work, {})
     if key not in cached:

@@ -1,6 +1,4 @@
-"""The formats and ranges of a model's quantized layers as plain data, and the layers restored from
-it.
-"""
+"""A model's quantized layers as plain data, and the same layers restored from it."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ def norms_of(model: nn.Module) -> set[str]:
 
 
 def remembered_of(model: nn.Module, placed: set[str], norms: set[str]) -> dict[str, Any]:
-    """Which of the batch-norms were folded, the format and ranges of each quantized layer, and
-    which of these share their integers.
-    """
+    """The folded batch-norms, each layer's format and ranges, and which share integers."""
     layers = {layer: _remembered_layer(model.get_submodule(layer)) for layer in sorted(placed)}
     live, exported = (
         {module: _pair(span) for module, span in rounded.items()}

@@ -25,9 +25,7 @@ from .neighbours import Clamp, Source, sources_of
 
 @dataclass(frozen=True)
 class Rounding:
-    """How a value is rounded: to the range of the int8 layer that reads it, or else to that of an
-    output.
-    """
+    """How a value is rounded: to the range of the int8 layer that reads it, or of an output."""
 
     consumer: str | None
     output: str
@@ -85,9 +83,7 @@ class ResidualPlan:
 
 
 def plan_residuals(graph: Graph, input_ranges: Mapping[str, Range]) -> ResidualPlan:
-    """Decide from a run which sums are computed on integers; `input_ranges` are those of int8
-    layers.
-    """
+    """Decide from a run which sums are on integers, given the ranges of int8 layers' inputs."""
     once = {layer for layer in input_ranges if graph.entries[layer] == 1}
     sources = sources_of(graph, once, once)
     chosen = _chosen([source for source in sources if source.summands])
@@ -224,9 +220,7 @@ def round_outputs(
 
 
 def rounded_outputs(model: nn.Module, *, only_exported: bool = False) -> dict[str, Range]:
-    """The modules that round their outputs, everywhere or in exported files alone, and the
-    ranges.
-    """
+    """The modules that round their outputs, live or in exported files alone, and the ranges."""
     return {
         name: hook.span
         for name, module in model.named_modules()

@@ -1,6 +1,4 @@
-"""Trains a changed model to reproduce the original: its outputs, softened by a temperature, and the
-outputs of its layers.
-"""
+"""Trains a changed model to reproduce the original's softened outputs, and its layers'."""
 
 from __future__ import annotations
 

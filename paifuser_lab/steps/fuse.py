@@ -1,6 +1,4 @@
-"""Fuses layers with what follows them: a sum, an activation. On a CPU it also packs their weights
-for the processor.
-"""
+"""Fuses layers with a sum and an activation after them; on a CPU it also packs their weights."""
 
 from __future__ import annotations
 

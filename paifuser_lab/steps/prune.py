@@ -1,6 +1,4 @@
-"""Removes the channels, heads and features that matter least; the output is that of the model with
-zeros in their place.
-"""
+"""Removes the channels, heads and features that matter least; the rest computes the same."""
 
 from __future__ import annotations
 

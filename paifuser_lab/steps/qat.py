@@ -1,6 +1,4 @@
-"""Quantization-aware training: layers are trained while they are rounded, and become the quantized
-layers of `precision`.
-"""
+"""Quantization-aware training: layers are trained while they are rounded as by `precision`."""
 
 from __future__ import annotations
 

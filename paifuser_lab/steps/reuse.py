@@ -1,6 +1,4 @@
-"""Lets activations and sums write over an input that nobody else reads; the output is the same to
-the bit.
-"""
+"""Lets activations and sums write over an input that nobody else reads; outputs are the same."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Removes whole residual blocks; the output is that of the model with the weights of those blocks
-zeroed.
-"""
+"""Removes whole residual blocks; the output is as if the weights of those blocks were zero."""
 
 from __future__ import annotations
 

@@ -42,9 +42,7 @@ class Sizes:
             self.owners[list(units)] = index
 
     def of(self, row: Row) -> Size:
-        """The length of a row; where only some of a group's units are in it, the average per
-        unit.
-        """
+        """The length of a row; the average per unit where it holds only some of a group's units."""
         if isinstance(row, int):
             return Size(float(row))
         owners, counts = numpy.unique(self.owners[self.classes[row]], return_counts=True)
@@ -70,9 +68,7 @@ class Term:
 
 @dataclass(frozen=True)
 class _Part:
-    """Where a group occurs in the terms: the terms, which of their sizes, and the length per
-    unit.
-    """
+    """Where a group occurs: the terms, which of their sizes, and the length per unit."""
 
     terms: Indices
     at: Indices
@@ -148,9 +144,7 @@ def parameters(model: nn.Module, structure: Structure) -> Cost:
 
 
 def flops(structure: Structure) -> Cost:
-    """The FLOPs of one call in convolutions, matrix products and attention as a cost, two per
-    multiply-add.
-    """
+    """The FLOPs of convolutions, matrix products and attention; two per multiply-add."""
     sizes = Sizes(structure)
     terms = [
         Term(FLOPS_PER_MAC * product.times, tuple(map(sizes.of, product.sizes)))
@@ -161,9 +155,7 @@ def flops(structure: Structure) -> Cost:
 
 
 def spent_flops(structure: Structure, kept: Flags | None = None) -> int:
-    """The FLOPs of one call, counting only the channel ids that are kept, where some are
-    removed.
-    """
+    """The FLOPs of one call, counting only the channel ids that are kept."""
 
     def length(row: Row) -> int:
         if isinstance(row, int):

@@ -51,9 +51,7 @@ def first_reason(problem: CutProblem, proven: Proven, free: list[int]) -> str:
 def cut_notes(
     problem: CutProblem, removals: Removals, proven: Proven, importance: str, before: int
 ) -> list[str]:
-    """What was removed, by which scores, and what stays and why; the problem's model has been cut,
-    and had `before` weights.
-    """
+    """What was removed of a model with `before` weights, by which scores; what stays and why."""
     groups, after = problem.groups, parameter_count(problem.model)
     removed = sum(len(removals[index]) * groups[index].unit for index in proven.accepted)
     removable = sum(group.channels for group in groups if group.pinned is None)

@@ -1,6 +1,4 @@
-"""Turn classes of channel ids into groups of channels: classes with positions in the same weights
-are the units of one group.
-"""
+"""Groups of channels, whose units are classes of ids with positions in the same weights."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ class Structure:
 
 @dataclass(frozen=True)
 class CutProblem:
-    """What a cut is chosen for: the workload, the model as it is now, with its groups, and the
-    number of threads that it runs with.
-    """
+    """What a cut is chosen for: workload, present model with its groups, and threads."""
 
     work: Workload
     model: nn.Module
@@ -127,9 +123,7 @@ def _group(
 
 
 def _is_window(channel_ids: ChannelIds, signature: Signature) -> bool:
-    """Whether this is one whole dimension of one weight other than its channels, such as a
-    convolution's window.
-    """
+    """Whether this is one whole dimension of a weight that is not channels, such as a window."""
     (number, count), *others = signature
     span = channel_ids.spans[number]
     return not others and span.dimension > 0 and count == span.stop - span.start
@@ -156,9 +150,7 @@ def _member(span: Span, kind: str) -> Member:
 
 
 def _kinds(model: nn.Module, space: LabelSpace) -> list[str]:
-    """The kind of each span: 'columns' where values are only summed over along it, 'buffer' for
-    buffers, else 'rows'.
-    """
+    """The kind of each span: 'buffer', 'columns' if it is only summed over, else 'rows'."""
     buffers = {name for name, _ in model.named_buffers()}
     return [
         "buffer"

@@ -82,9 +82,7 @@ class LabelSpace:
         self.products: list[Product] = []
 
     def labels_of_constant(self, shape: Sequence[int], dims: Iterable[int]) -> Labels:
-        """Labels for dimensions along which all values are equal: a smaller one would do as
-        well.
-        """
+        """Labels for dimensions along which all values are equal: fewer would do as well."""
         return tuple(
             spread(torch.from_numpy(self.channel_ids.fresh("", dim, shape[dim])), dim, shape)
             for dim in dims
@@ -184,17 +182,13 @@ class LabelSpace:
         self.consumed |= self._spans_of(rows)
 
     def watch(self, labels: Labels) -> None:
-        """Store labels that vary along several dimensions, since a tensor cannot be cut along more
-        than one.
-        """
+        """Store labels of several dimensions, since a tensor can be cut along one only."""
         self.watched += [
             label for label in labels if sum(size > 1 for size in core(label).shape) > 1
         ]
 
     def settle(self) -> None:
-        """Leave no label that varies along more than one dimension: keep the one with the most
-        classes.
-        """
+        """Leave no label that varies along several dimensions: keep that with the most classes."""
         is_settled = False
         while not is_settled:
             is_settled = True

@@ -1,6 +1,4 @@
-"""A model's convolutions, matrix products and attention, each with the channel ids along its
-sizes.
-"""
+"""Convolutions, matrix products and attention, each with the channel ids along its sizes."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from .rules.call import Rule
 
 
 def products_of(call: Call) -> list[Product]:
-    """The products of an operator, after its rule; empty where it is no convolution, product or
-    attention.
-    """
+    """The products of an operator, after its rule; none for most operators."""
     products = _PRODUCTS.get(call.name)
     return [] if products is None else products(call)
 

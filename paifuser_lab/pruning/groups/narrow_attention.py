@@ -13,9 +13,7 @@ from torch.nn import functional
 
 
 class NarrowAttention(nn.MultiheadAttention):
-    """Called like nn.MultiheadAttention, with its weights; the head size, and so the scale, is
-    kept.
-    """
+    """Called like nn.MultiheadAttention, with its weights; the head size and scale are kept."""
 
     def forward(
         self,

@@ -1,6 +1,4 @@
-"""The predicted cost of fewer channels, before any cut: each weight's dimensions in terms of the
-groups along them.
-"""
+"""The predicted cost of fewer channels, before any cut, by the groups along each weight."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ ALWAYS_ONE = Length(fixed=1, terms=())
 
 
 def cut_cost(model: nn.Module, structure: Structure, profile: Profile) -> CutCost:
-    """The cost of a model as a function of the widths of its groups; `profile` is of the uncut
-    model.
-    """
+    """The cost as a function of the widths of groups; `profile` is of the uncut model."""
     prediction = _CostPrediction(model, structure, profile)
     weights = prediction.weights()
     layers = [layer for row in profile for layer in prediction.layers(row)]
@@ -80,9 +76,7 @@ class _CostPrediction:
         return tuple(CutWeights(times=times, lengths=lengths) for lengths, times in counted.items())
 
     def layers(self, row: LayerProfile) -> list[CutLayer]:
-        """The part of a layer's work that depends on the widths: as a whole, or by the products of
-        the layers inside it.
-        """
+        """A layer's work that depends on the widths: as a whole, or by the products inside it."""
         inside = self.inside.get(row.layer, []) if row.macs else []
         layers = [
             self._product(row, product, _work(product) / sum(map(_work, inside)))
@@ -101,9 +95,7 @@ class _CostPrediction:
         return CutLayer(layer=row.layer, flops=flops, ms=ms, lengths=self._places(varying))
 
     def _whole(self, row: LayerProfile) -> CutLayer | None:
-        """A layer whose work depends on the widths, its rows first; None for one whose work does
-        not.
-        """
+        """A layer whose work depends on the widths, its rows first; None for any other."""
         own = self.main.get(row.layer, "")
         first = self.rows.get(own, -1)
         output = self._output_length(row.layer)
@@ -153,9 +145,7 @@ class _CostPrediction:
 
 
 def _main_weights(model: nn.Module) -> dict[str, str]:
-    """Each layer's largest own weight, which its work is proportional to; a shared weight goes by
-    its first name.
-    """
+    """Each layer's largest own weight, under the first name of a shared one."""
     first = {id(weight): name for name, weight in model.named_parameters()}
     largest: dict[str, Tensor] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):

@@ -30,9 +30,7 @@ Removals = dict[int, set[int]]  # by a group's index: the units to remove
 
 @dataclass
 class Proven:
-    """The groups cut without a difference, the attributes that are left as they are, and why other
-    groups stay.
-    """
+    """The groups cut without a difference, the attributes left alone, and why others stay."""
 
     accepted: set[int] = field(default_factory=set)
     left_alone: tuple[str, ...] = ()
@@ -40,9 +38,7 @@ class Proven:
 
 
 def prove(problem: CutProblem, removals: Removals) -> Proven:
-    """Try all groups at once, and bisect what fails until each group is accepted or refused by
-    itself.
-    """
+    """Try all groups at once, and bisect what fails until each is accepted or refused."""
     trial = _Trial(problem, removals)
     ordered = sorted(removals, key=lambda index: (pattern(problem.groups[index].name), index))
     trial.settle(ordered)
@@ -136,9 +132,7 @@ def exact_copy(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[Inputs
 
 
 def _runs(model: nn.Module, inputs: Inputs) -> bool:
-    """Whether the model accepts these inputs and returns finite numbers; any exception counts as
-    no.
-    """
+    """Whether the model accepts these inputs and returns finite numbers."""
     try:
         return all(
             bool(torch.isfinite(tensor).all())

@@ -56,9 +56,7 @@ def mask(model: nn.Module, structure: Structure, removed: set[int]) -> None:
 
 
 def shorten(weight: Tensor, dim: int, positions: Tensor) -> None:
-    """Keep these positions of a weight along one dimension; in place, so that ties and other
-    references to the weight stay valid.
-    """
+    """Keep these positions along a dimension, in place, so that ties and references stay valid."""
     weight.data = weight.data.index_select(dim, positions.to(weight.device))
     weight.grad = None
 
@@ -66,9 +64,7 @@ def shorten(weight: Tensor, dim: int, positions: Tensor) -> None:
 def cut_and_remember(
     model: nn.Module, structure: Structure, removed: set[int], left_alone: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Cut, and return what was removed: the positions of each weight, and the integer attributes
-    that changed.
-    """
+    """Cut, and return the positions removed of each weight and the attributes that changed."""
     goes = ~structure.kept(removed)
     weights = [
         {

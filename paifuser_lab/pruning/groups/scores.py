@@ -130,9 +130,7 @@ def _estimated(
 
 
 def _layers_of(model: nn.Module, group: ChannelGroup) -> dict[str, Layer]:
-    """The layers whose output channels are a group's units; else its other weights, those of two
-    dimensions and more before vectors.
-    """
+    """The layers whose output channels are a group's units; else its matrices, or its vectors."""
     weights = {
         name: weight for name, weight in model.named_parameters() if weight.is_floating_point()
     }

@@ -31,9 +31,7 @@ COMPUTED = "the weight is computed from others (a parametrization)"
 
 
 def trace(model: nn.Module, inputs: Inputs) -> LabelSpace:
-    """The channel ids of a model's weights, after one run on example inputs has joined those that
-    go together.
-    """
+    """The channel ids of a model's weights, joined by one run on example inputs."""
     space = LabelSpace()
     tracer = _Tracer(space)
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
@@ -60,9 +58,7 @@ def trace(model: nn.Module, inputs: Inputs) -> LabelSpace:
 
 
 def sign_flipped(inputs: Inputs) -> Inputs | None:
-    """The inputs with their signs flipped, to take another path through the model; None where they
-    have none.
-    """
+    """The inputs with their signs flipped, which may take another path; None if they have none."""
     if not any(tensor.is_floating_point() for tensor in inputs.tensors):
         return None
     return inputs.map(lambda tensor: -tensor if tensor.is_floating_point() else tensor)
@@ -99,9 +95,7 @@ def _fix_around(space: LabelSpace, tracer: _Tracer, weight: str) -> None:
 
 
 class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Passes every operator call to its rule; keeps every tensor alive during the run, so that ids
-    are not reused.
-    """
+    """Passes operators to their rules; keeps tensors alive, so that their ids are not reused."""
 
     wants_parts = True  # fused layers run as their parts
 

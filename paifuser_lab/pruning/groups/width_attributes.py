@@ -25,9 +25,7 @@ BY_VALUE = ("num_features",)  # instance norm sees all channels of a batch as on
 
 
 def follow(model: nn.Module, structure: Structure, kept: Flags, left_alone: frozenset[str]) -> None:
-    """Update torch's own attributes by their names, and those of the user's layers by their old
-    values.
-    """
+    """Update torch's own attributes by name, and those of the user's layers by old value."""
     for layer, named, by_value in _changes(structure, kept):
         module = model.get_submodule(layer)
         for attribute, new in (
@@ -82,9 +80,7 @@ def _key(layer: str, attribute: str) -> str:
 def _changes(
     structure: Structure, kept: Flags
 ) -> Iterator[tuple[str, dict[str, tuple[int, int]], dict[int, int]]]:
-    """For each layer with a shorter row: its attributes by name as (old, new), and the new values
-    by old value.
-    """
+    """For each layer with a shorter row: (old, new) by attribute, and new by old value."""
     named: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     by_value: dict[str, dict[int, int]] = defaultdict(dict)
     for size in structure.space.sizes.values():

@@ -39,9 +39,7 @@ class _Narrowing(NamedTuple):
 
 
 def kept_units(group: ChannelGroup, share: float, round_to: int) -> int:
-    """How many units stay; as many channels as a multiple of `round_to` where the group has at
-    least two such steps.
-    """
+    """How many units stay; a multiple of `round_to` in channels where two such steps fit."""
     step = round_to // gcd(round_to, group.unit)
     if group.width >= 2 * step:
         return min(group.width, max(step, step * floor(group.width * share / step + 0.5)))
@@ -68,9 +66,7 @@ def least(structure: Structure, index: int, scores: Scores, kept: int) -> set[in
 def shares_by_score(
     structure: Structure, groups: list[int], scores: list[Scores], ratio: float
 ) -> dict[int, float]:
-    """The share of each group that stays when the lowest of all their channels go, across
-    groups.
-    """
+    """The share of each group that stays when the lowest channels of all groups go."""
     if not groups:
         return {}
     all_scores = numpy.concatenate([scores[index] for index in groups])
@@ -101,9 +97,7 @@ def loss_by_kept(scores: Scores, layers: int = 1) -> Scores:
 
 
 def solve_widths(cost: Cost, most: float, losses: Losses, allowed_widths: AllowedWidths) -> None:
-    """Narrow the cost's groups until it is at most `most`, or until none can be narrowed; then
-    widen again where there is room.
-    """
+    """Narrow the groups until the cost is at most `most`, then widen where there is room."""
     _narrow(cost, most, losses, allowed_widths)
     if cost.total <= most:
         _widen(cost, most, losses, allowed_widths)
@@ -148,9 +142,7 @@ def _best_narrowing(
 
 
 def _widen(cost: Cost, most: float, losses: Losses, allowed_widths: AllowedWidths) -> None:
-    """Undo narrowings that went further than needed: the most important group is widened first,
-    while the cost allows.
-    """
+    """Undo narrowings that went further than needed, in the most important groups first."""
     ladders = {
         group: (cost.widths[group], *lower) for group, lower in allowed_widths.items() if lower
     }

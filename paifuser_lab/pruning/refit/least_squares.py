@@ -67,9 +67,7 @@ class Sums:
         self.yy += y.square().sum(1)
 
     def errors(self, weight: Tensor, bias: Tensor) -> Tensor:
-        """The squared error of each output, (groups, outputs), for weights (groups, outputs,
-        inputs).
-        """
+        """The squared errors (groups, outputs), for weights (groups, outputs, inputs)."""
         quadratic = ((weight @ self.xx) * weight).sum(2)
         crossed = (weight * self.xy.transpose(1, 2)).sum(2) + bias * self.y
         shifted = 2 * bias * (weight @ self.x.unsqueeze(2)).squeeze(2) + self.count * bias.square()
@@ -137,9 +135,7 @@ ROWS_AT_ONCE = 2048
 
 
 def refit(context: RefitContext) -> Outcome:
-    """Run the model once on the samples; every layer that lost inputs gets its new weights at its
-    first call.
-    """
+    """Run the model once; every layer that lost inputs is refit at its first call."""
     lost = context.lost
     record_targets(context.before, context.samples, lost)
     usable = {
@@ -187,9 +183,7 @@ def refit(context: RefitContext) -> Outcome:
 
 
 def _refit_layer(shrunk: ShrunkLayer, inputs: Tensor, *, may_shift: bool) -> tuple[Tensor, bool]:
-    """Set the layer's new weights; returns its new bias, and whether the held-out rows have a
-    smaller error.
-    """
+    """Set new weights; returns the new bias, and whether the held-out error is smaller."""
     weight = shrunk.matrix
     has_bias = shrunk.layer.bias is not None
     bias = (

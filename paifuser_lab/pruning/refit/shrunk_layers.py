@@ -27,9 +27,7 @@ SEED = 0
 
 @dataclass
 class ShrunkLayer:
-    """A layer of the cut model: which of the earlier outputs it still has, and their values at some
-    rows of the samples.
-    """
+    """A layer of the cut model: its remaining outputs, and their earlier values at some rows."""
 
     layer: Any
     outputs: Tensor | None  # indices of the remaining outputs; None for all
@@ -76,9 +74,7 @@ class ShrunkLayer:
 def shrunk_layers(
     before: nn.Module, model: nn.Module, structure: Structure, removed: set[int]
 ) -> dict[str, ShrunkLayer]:
-    """By dotted path the layers that have fewer inputs than before the cut and only multiply by
-    their weights.
-    """
+    """By dotted path the layers that only multiply, and have fewer inputs than before the cut."""
     kept = structure.kept(removed)
     left = {
         (span.weight, span.dimension): numpy.flatnonzero(kept[span.start : span.stop])
@@ -99,9 +95,7 @@ def shrunk_layers(
 
 
 def products(model: nn.Module) -> dict[str, ShrunkLayer]:
-    """By dotted path the layers that only multiply by weights of their own, with all their
-    outputs.
-    """
+    """By dotted path the layers that only multiply by weights of their own, with all outputs."""
     owners = Counter(
         id(weight) for module in model.modules() for weight in module.parameters(recurse=False)
     )
@@ -114,9 +108,7 @@ def products(model: nn.Module) -> dict[str, ShrunkLayer]:
 
 
 def record_targets(before: nn.Module, samples: Samples, lost: Mapping[str, ShrunkLayer]) -> None:
-    """Run the model of before the cut, and store these layers' outputs; a layer that runs twice, or
-    not at all, cannot be refit.
-    """
+    """Store these layers' outputs before the cut; one that does not run just once is left out."""
 
     def leave(layer: str, output: Any) -> None:
         if layer in lost and output is not FAILED:
@@ -131,9 +123,7 @@ def record_targets(before: nn.Module, samples: Samples, lost: Mapping[str, Shrun
 
 
 def _is_product(layer: nn.Module) -> bool:
-    """Whether the layer's output is its weights times its input, and nothing else happens in its
-    call.
-    """
+    """Whether the layer's call only multiplies its input by its weights."""
     is_plain = isinstance(layer, PLAIN) and type(layer).forward in [kind.forward for kind in PLAIN]
     weight = getattr(layer, "weight", None)
     return (
@@ -157,9 +147,7 @@ def _subset(low: int, high: int, most: int) -> Tensor:
 
 @dataclass(frozen=True)
 class RefitContext:
-    """The inputs of a refit; it may change the weights and statistics of `model`, and nothing of
-    `before`.
-    """
+    """The inputs of a refit, which may change weights and statistics of `model` alone."""
 
     before: nn.Module
     model: nn.Module

@@ -1,6 +1,4 @@
-"""The refits by name, applied in turn; each is kept only if it reduces the error of the model's
-output.
-"""
+"""The refits by name, applied in turn; one that does not reduce the output's error is undone."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def reestimate_statistics(context: RefitContext) -> Outcome:
-    """Run the model once on the samples, each batch-norm normalising by the statistics of its input
-    there, and store those.
-    """
+    """Store the statistics of each batch-norm's input in a run that normalises by them."""
     norms: dict[str, Any] = {
         name: module
         for name, module in context.model.named_modules()
@@ -100,9 +96,7 @@ def refit_model(
 
 
 def repairs_for(requested: Sequence[Repair] | None, work: Workload) -> Sequence[Repair]:
-    """The requested refits; by default all of them if there is train data, which is more than a few
-    examples.
-    """
+    """The requested refits; by default all where there is train data, not just a few examples."""
     if requested is None:
         return tuple(REPAIRS) if work.train is not None else ()
     return requested

@@ -136,9 +136,7 @@ class _Stairs:
         )
 
     def at(self, sizes: Floats) -> Floats:
-        """The ms at each row of sizes: input channels, output channels, and the share of a
-        product's rows.
-        """
+        """The ms by input channels, output channels and share of a product's rows."""
         low, up, to_up = _between(self.reads, sizes[:, 0])
         left, right, to_right = _between(self.makes, sizes[:, 1])
         narrow = self.ms[low, left] * (1 - to_right) + self.ms[low, right] * to_right

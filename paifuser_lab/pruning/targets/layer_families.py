@@ -124,9 +124,7 @@ class Family(NamedTuple):
 
 
 def family_of(product: Product) -> Family | None:
-    """The family of a product; None for those that are not timed by themselves, such as
-    attention.
-    """
+    """The family of a product; None for what is not timed by itself, such as attention."""
     shape = product.shape
     if shape.kind == "product":
         rows, reads, makes = product.sizes
@@ -143,9 +141,7 @@ def family_of(product: Product) -> Family | None:
 
 
 def spaced(full: int, most: int, unit: int = 1) -> tuple[int, ...]:
-    """Rising multiples of `unit` times a power of two, at most `most` of them, the full width
-    last.
-    """
+    """At most `most` rising multiples of `unit` times a power of two, the full width last."""
     step = 1
     while -(-(full // unit) // step) > most:
         step *= 2
@@ -163,9 +159,7 @@ def _random(size: int, shape: Shape) -> Tensor:
 
 
 def _shaped(buffer: Tensor, sizes: tuple[int, ...], *, is_last: bool = False) -> Tensor:
-    """The first values as a tensor of these sizes, with its channels last in memory if
-    `is_last`.
-    """
+    """The first values as a tensor of these sizes, with its channels last if `is_last`."""
     if is_last:
         return buffer[: prod(sizes)].view(sizes[0], *sizes[2:], sizes[1]).movedim(-1, 1)
     return buffer[: prod(sizes)].view(sizes)

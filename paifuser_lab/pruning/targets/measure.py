@@ -95,9 +95,7 @@ def staircase(
 def stairs(
     structure: Structure, *, seconds: float = VIEW_SECONDS
 ) -> dict[str, list[tuple[float, float]]]:
-    """For each layer that can be timed by itself, its time by output channels with all input
-    channels: (channels, ms).
-    """
+    """The time of each layer by output channels with all its inputs: (channels, ms)."""
     families = {
         product.layer: family
         for product in structure.space.products
@@ -174,9 +172,7 @@ def _affordable(family: Family, buffers: Buffers, device: torch.device, seconds:
 
 
 def clock(device: torch.device, count: int) -> Clock:
-    """The process's CPU time for one thread, which other processes do not change; else wall
-    time.
-    """
+    """CPU time for one thread, which other processes do not change; else wall time."""
     return own_ms if device.type == "cpu" and count == 1 else timed_ms
 
 

@@ -48,9 +48,7 @@ class Target:
 
 @dataclass(frozen=True)
 class WidthOptions:
-    """Groups whose width is fixed, groups that may be narrowed with their fewest units, and the
-    step.
-    """
+    """Groups of a fixed width, the fewest units of groups that may be narrowed, and the step."""
 
     fixed: Widths
     fewest: Widths
@@ -80,9 +78,7 @@ class _Budget:
 def choose_widths(
     problem: CutProblem, scores: list[Scores], target: Target, options: WidthOptions
 ) -> ChosenWidths:
-    """The widths that lose least importance; raises for a target out of reach, with the smallest
-    share that can be reached.
-    """
+    """The widths that lose least importance; raises for a target out of reach."""
     if any(isinstance(part, QuantizedLayer) for part in problem.model.modules()):
         raise StepError(
             "quantized layers are not counted, so no target can be met; put 'prune' before "

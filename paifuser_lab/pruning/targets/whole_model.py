@@ -60,9 +60,7 @@ def call_of(work: Workload, model: nn.Module) -> Callable[[], Any]:
 
 
 def _narrowed(problem: CutProblem, narrow: list[int]) -> nn.Module | None:
-    """A copy without the last units; None where its code fails at that width, since this cut was
-    not checked.
-    """
+    """A copy without the last units; None where its code fails, as this cut is not checked."""
     removed = {
         unit
         for units, kept in zip(problem.structure.units, narrow, strict=True)
@@ -79,9 +77,7 @@ def _narrowed(problem: CutProblem, narrow: list[int]) -> nn.Module | None:
 
 
 def _likeness(work: Workload, model: nn.Module, narrow: list[int]) -> str:
-    """A key of both models by their layers, shapes and formats, and of their inputs; not of their
-    values.
-    """
+    """A key of both models by layers, shapes and formats, and of their inputs; not of values."""
     parts = [
         [str(part) for part in (type(module), module, *_shapes(module.parameters()))]
         for module in (work.model, model)

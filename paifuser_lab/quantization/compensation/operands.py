@@ -1,6 +1,4 @@
-"""The matrix that a layer multiplies with its weights: its input rows, or the windows of a
-convolution.
-"""
+"""What a layer multiplies with its weights: its input rows, or a convolution's windows."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ MIN_ROWS, MAX_ELEMENTS = 2048, 2**22  # the rows of one call are sampled beyond 
 
 
 def layer_operands(layer: Any, x: Tensor, row_indices: Tensor | None = None) -> Tensor:
-    """The operands of a layer's weights: (groups, rows, columns); a random sample where there are
-    too many rows, or the given rows.
-    """
+    """A layer's operands: (groups, rows, columns); the given rows, or a sample of too many."""
     if not isinstance(layer, CONVOLUTIONS):
         rows = x.reshape(-1, x.shape[-1])
         return (
@@ -42,9 +38,7 @@ def output_rows(layer: Any, output: Tensor) -> Tensor:
 
 
 def _windows(layer: Any, x: Tensor) -> Tensor:
-    """The window of each output position: (examples, channels, *positions, *window); a view, which
-    takes no memory.
-    """
+    """A view of the windows: (examples, channels, *positions, *window)."""
     batch = x if x.ndim == len(layer.kernel_size) + 2 else x.unsqueeze(0)
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
     windows = F.pad(batch, layer._reversed_padding_repeated_twice, mode=mode)

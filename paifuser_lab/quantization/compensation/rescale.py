@@ -209,9 +209,7 @@ def sole_consumers(
     passes: tuple[str, ...],
     readers: set[str],
 ) -> dict[str, Consumers]:
-    """For each maker (with its number of channels) whose output goes through `passes` to `readers`
-    and nowhere else.
-    """
+    """For each maker, with its channels, the `readers` that alone read it through `passes`."""
     flow = Dataflow(graph)
     consumers: dict[str, Consumers] = {}
     for node, operation in enumerate(flow.nodes):

@@ -30,9 +30,7 @@ MAX_BYTES = 2**28  # of Hessians in memory at once
 
 
 def round_adaptively(context: Context) -> Outcome:
-    """Choose the integers of every linear layer and convolution, as many layers at once as memory
-    allows for their Hessians.
-    """
+    """Choose the integers of linear layers and convolutions, as many as memory allows at once."""
     count = 0
     for layers in _batches(context):
         for layer, (hessian, rows) in _hessians(context, layers).items():
@@ -101,9 +99,7 @@ BLOCK = 128  # columns that are compensated together
 def round_to_hessian(
     hessian: Tensor, count: int, weight: Tensor, plain: Quantized, bits: int
 ) -> Quantized:
-    """Choose new integers for the same scales; a channel that they do not improve keeps its plain
-    ones.
-    """
+    """Choose new integers for the same scales; a channel that gains nothing keeps its own."""
     groups, columns = hessian.shape[:2]
     rows = weight.transpose(0, plain.channel).reshape(groups, -1, columns)
     values = plain.values.transpose(0, plain.channel).reshape(rows.shape).float()

@@ -18,9 +18,7 @@ from .rounding import round_adaptively
 
 
 def correct_bias(context: Context) -> Outcome:
-    """Run the float and the quantized layers side by side over the data, and add the mean
-    difference to the bias.
-    """
+    """Add to each bias the mean difference of the float and the quantized layer's output."""
     layers = {name: layer for name, layer in context.layers().items() if layer.kind != "Embedding"}
     totals: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
@@ -53,9 +51,7 @@ TECHNIQUES: dict[Technique, Callable[[Context], Outcome]] = {
 def compensate(
     context: Context, requested: Collection[Technique], example: Callable[[], Any]
 ) -> list[str]:
-    """Apply the requested techniques in turn; a note on each, with the output error on the
-    example.
-    """
+    """Apply the requested techniques in turn; a note on each, with the error on the example."""
     if not requested:
         return []
     reference = _output(context, example)

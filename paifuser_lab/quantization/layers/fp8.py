@@ -117,9 +117,7 @@ class Fp8Linear(QuantizedLayer):
 def product(
     left: Tensor, right: Tensor, left_scales: Tensor, right_scales: Tensor, dtype: torch.dtype
 ) -> Tensor:
-    """Rows times rows (rows × inputs, outputs × inputs), both in fp8, padded to the widths that the
-    product supports.
-    """
+    """Rows times rows (rows × inputs, outputs × inputs) in fp8, padded to supported widths."""
     outputs, inputs = right.shape
     width = WIDTH_MULTIPLE.get(left.device.type, 1)
     extra_outputs, extra_inputs = -outputs % width, -inputs % width

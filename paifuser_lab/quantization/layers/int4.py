@@ -23,9 +23,7 @@ ZERO = 8  # the zero point of the stored integers, which start at 0
 
 @dataclass(frozen=True)
 class PackedWeight:
-    """A weight in the layout of this processor's operator, which differs between processors: packed
-    at run time, never saved.
-    """
+    """A weight in the layout of this processor's operator: packed at run time, never saved."""
 
     values: Tensor
     scales: Tensor  # (groups, outputs, 2): scale and offset
@@ -80,9 +78,7 @@ def onnx_weight(numbers: Quantized) -> tuple[Tensor, Tensor]:
 
 
 def matmul_nbits(x: Tensor, values: Tensor, scales: Tensor) -> Tensor:
-    """The ONNX operator in the traced graph, in fp32; it takes any number of inputs, and the last
-    group may be padded.
-    """
+    """The ONNX operator in the traced graph, in fp32; the last group of inputs may be padded."""
     outputs, inputs = len(values), x.shape[-1]
     sizes: dict[str, Any] = {"K": inputs, "N": outputs, "bits": 4, "block_size": GROUP}
     operator, shape = "com.microsoft::MatMulNBits", (*x.shape[:-1], outputs)

@@ -1,6 +1,4 @@
-"""Notes on layers in int4-weights: which of them multiply integers, which build float weights, and
-the error that bf16 adds.
-"""
+"""Notes on layers in int4: which multiply integers, and the error that bf16 adds there."""
 
 from __future__ import annotations
 

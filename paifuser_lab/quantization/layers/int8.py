@@ -1,6 +1,4 @@
-"""Convolution and linear layers that compute in int8 with oneDNN's operators; a relu or clamp that
-follows is fused.
-"""
+"""Convolution and linear layers in int8 by oneDNN, with a relu or clamp that follows."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ CONVOLVE_IMAGES = torch.ops.onednn.qconv2d_pointwise
 
 @dataclass(frozen=True)
 class Requantization:
-    """How a layer passes its output on: in int8 where the next layer reads that, and the clamp
-    before it.
-    """
+    """How a layer passes its output on: the range if the next layer reads int8, and the clamp."""
 
     span: Range | None = None
     clamp: tuple[float, float | None] | None = None  # (0, None) is relu
@@ -60,9 +56,7 @@ class Requantization:
 
 
 class Exported(NamedTuple):
-    """How an exported file connects a layer with its neighbours, where sums are on integers there
-    alone.
-    """
+    """How an exported file connects a layer, where sums are on integers there alone."""
 
     requantization: Requantization
     is_input_rounded: bool
@@ -79,9 +73,7 @@ class Int8Layer(QuantizedLayer):
         self.exported: Exported | None = None  # in exported files, in place of these two
 
     def forward(self, x: Tensor) -> Tensor:
-        """A compiler or an exporter sees the roundings, which it fuses itself; otherwise oneDNN
-        computes.
-        """
+        """oneDNN computes; a compiler or an exporter sees the roundings, which it fuses itself."""
         if torch.compiler.is_compiling():
             return self._shared_output(self.product(*self._traceable(x))).to(x.dtype)
         quantized = self._quantized(x)
@@ -120,9 +112,7 @@ class Int8Layer(QuantizedLayer):
         return quantize_values(x, self.span)
 
     def _traceable(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Input and weight through the roundings, as operators that compilers and exporters
-        recognise.
-        """
+        """Input and weight through roundings that compilers and exporters recognise."""
         _, is_rounded = self._connection()
         rounded = x.float() if is_rounded else fake_quantize(x.float(), self.span)
         scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
@@ -244,9 +234,7 @@ class Int8Linear(Int8Layer):
         return F.linear(x, weight, self._traceable_bias())
 
     def _traceable_bias(self) -> Tensor | None:
-        """ONNX Runtime multiplies integers only where the bias is integers too, of the products'
-        scale.
-        """
+        """ONNX Runtime multiplies integers only if the bias is integers of the products' scale."""
         if (
             self.bias is None
             or not torch.compiler.is_exporting()
@@ -294,9 +282,7 @@ class Int8Linear(Int8Layer):
 
 
 def paddings(layer: Any) -> tuple[int, ...] | None:
-    """The zero padding of a convolution on both sides of each dimension; None where it pads
-    otherwise.
-    """
+    """A convolution's zero padding on both sides of each dimension; None for another padding."""
     if layer.padding_mode != "zeros":
         return None
     if layer.padding == "valid":

@@ -1,6 +1,4 @@
-"""The base class of layers with integer weights: integers, scales, bias, and how they are moved and
-copied.
-"""
+"""The base class of layers with integer weights: their data, and how it is moved and copied."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from ...model.formats import Quantized
 
 
 class QuantizedLayer(nn.Module):
-    """A layer whose weight is integers. Its scales stay in fp32 whatever format the model around it
-    is converted to.
-    """
+    """A layer of integer weights; its scales stay in fp32 whatever format is around it."""
 
     values: Tensor
     scales: Tensor
@@ -41,9 +37,7 @@ class QuantizedLayer(nn.Module):
 
     @property
     def quantized_count(self) -> int:
-        """The number of weights and biases, which torch stores as buffers and users count as
-        parameters.
-        """
+        """The number of weights and biases, which are buffers in torch and parameters to users."""
         return self.values.numel() + (0 if self.bias is None else self.bias.numel())
 
     @property
@@ -84,9 +78,7 @@ def tie(model: nn.Module, shared: Iterable[Sequence[str]]) -> None:
 
 
 def packed_zero_points(count: int) -> Tensor:
-    """The zero points of the weights that the operators require; weights are symmetric, so they are
-    0.
-    """
+    """The zero points that the operators require of weights; as these are symmetric, 0."""
     return torch.zeros(count, dtype=torch.int64)
 
 

@@ -1,6 +1,4 @@
-"""Int8 layers on a GPU: by this project's CUDA kernels, which need CuPy, or by torch's integer
-product.
-"""
+"""Int8 layers on a GPU: by this project's kernels, which need CuPy, or by torch's product."""
 
 from __future__ import annotations
 

@@ -73,9 +73,7 @@ class Int8Tensor(Tensor):
 
 
 def _written(tensor: Int8Tensor, values: Tensor) -> Int8Tensor:
-    """Values written in place replace the quantized ones; other views of those would not see the
-    change.
-    """
+    """Replace the quantized values by those written; other views would not see the change."""
     if tensor.has_views:
         raise StepError(
             "a model writes in place into a part of a layer's int8 output; leave that layer "
@@ -90,9 +88,7 @@ ON_QUANTIZED: dict[Any, OnQuantized] = {}
 
 
 def on_quantized(*operators: Any) -> Callable[[OnQuantized], OnQuantized]:
-    """Register a function for operators on quantized values; it returns None where it does not
-    apply.
-    """
+    """Register a function on quantized values; it returns None where it does not apply."""
 
     def register(function: OnQuantized) -> OnQuantized:
         ON_QUANTIZED.update(dict.fromkeys(operators, function))

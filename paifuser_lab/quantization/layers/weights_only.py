@@ -1,6 +1,4 @@
-"""Layers that store their weights in lower precision and compute in the format of their inputs:
-smaller, and faster for few rows.
-"""
+"""Layers that store rounded weights and compute in floats: smaller, faster for few rows."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ ONNX_VALUES, ONNX_SCALES = "onnx_values", "onnx_scales"
 
 
 class WeightsOnly(QuantizedLayer):
-    """Builds its float weight from the integers at each call, except for few rows, which a linear
-    layer multiplies by the integers.
-    """
+    """Builds its float weight at each call; a linear layer multiplies few rows by integers."""
 
     def __init__(
         self, layer: nn.Module, channel: int, name: str, numbers: Quantized | None = None
@@ -87,9 +83,7 @@ class WeightsOnly(QuantizedLayer):
         )
 
     def _traceable_weight(self) -> Tensor:
-        """The weight; a compiler or exporter sees its dequantization, so that it can keep the
-        integers.
-        """
+        """The weight, whose dequantization a compiler or exporter sees, to keep the integers."""
         if not torch.compiler.is_compiling() or self.in_nibbles or self.scales.shape[1] > 1:
             return self.weight
         scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
@@ -99,9 +93,7 @@ class WeightsOnly(QuantizedLayer):
         return output
 
     def has_few_rows(self, x: Tensor) -> bool:
-        """Whether a linear layer multiplies this input by integers in bf16, and not by float
-        weights.
-        """
+        """Whether a linear layer multiplies this input by integers in bf16."""
         return self.has_product and are_few(x, self.few_rows) and not _is_differentiated(x)
 
     def _few_rows(self, x: Tensor) -> Tensor:
@@ -141,9 +133,7 @@ class EmbeddingWeightsOnly(WeightsOnly):
 
 @contextmanager
 def stored_for_onnx(model: nn.Module) -> Iterator[None]:
-    """While a model is exported, its linear layers in int4 also hold their integers as an ONNX file
-    stores them.
-    """
+    """During export, let linear layers in int4 also hold integers as an ONNX file has them."""
     layers = [
         layer
         for layer in model.modules()
@@ -163,9 +153,7 @@ def stored_for_onnx(model: nn.Module) -> Iterator[None]:
 
 
 def are_few(x: Tensor, limit: int = max(FEW_ROWS.values())) -> bool:
-    """Whether there are so few rows that a processor multiplies them faster by integers than it
-    builds weights.
-    """
+    """Whether a processor multiplies so few rows faster by integers than it builds weights."""
     if not x.is_cpu or x.dtype not in ROUNDED or not x.ndim:
         return False
     return 1 <= x.numel() // max(x.shape[-1], 1) <= limit

@@ -18,9 +18,7 @@ from .straight_through import LearnedRange, LearnedScales, instead
 
 
 class QatLayer(nn.Module):
-    """Weight, bias and the weight's scales. `converted` is the quantized layer that would result if
-    training ended now.
-    """
+    """A weight, its scales and its bias; `converted` is the quantized layer as of now."""
 
     def __init__(
         self, layer: Any, name: str, *, learns: bool, reduced_range: bool | None = None

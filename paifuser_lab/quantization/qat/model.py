@@ -1,6 +1,4 @@
-"""Replace a model's layers by layers that are trained quantized, and those by quantized layers
-after training.
-"""
+"""Layers that are trained quantized, and become quantized layers after training."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ from .straight_through import LearnedRange
 
 @dataclass(frozen=True)
 class QatModel:
-    """The layers of a model that are trained quantized, and its batch-norms, including those folded
-    into such layers.
-    """
+    """The layers of a model that are trained quantized, and its batch-norms."""
 
     model: nn.Module
     layers: Mapping[str, QatLayer]
@@ -94,9 +90,7 @@ def prepare(
 def _ranges(
     spans: Mapping[str, Range], all_handovers: Iterable[Handover], *, learns: bool
 ) -> dict[str, LearnedRange]:
-    """A range for each layer; layers that read the same int8 values share one, so that they go on
-    reading the same.
-    """
+    """A range for each layer; layers that read the same int8 values share one."""
     ranges = {layer: LearnedRange(span, learns=learns) for layer, span in spans.items()}
     for handover in all_handovers:
         replaced = {ranges[reader] for reader in handover.readers}

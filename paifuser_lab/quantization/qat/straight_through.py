@@ -75,9 +75,7 @@ class _RoundedStraight(torch.autograd.Function):
 
 
 def rounded_weight(weight: Tensor, scales: Tensor, bits: int, *, channel: int) -> Tensor:
-    """The weight that `formats.with_scales` quantizes, as floats; gradients flow to the weight and
-    to its scales.
-    """
+    """The weight as `formats.with_scales` rounds it; gradients flow to it and to its scales."""
     limit = most_steps(bits)
     rows = weight.transpose(0, channel)
     integers: Tensor = _RoundedStraight.apply(
@@ -147,9 +145,7 @@ class LearnedRange(nn.Module):
 
 
 class LearnedScales(nn.Module):
-    """The scales of a weight, learned as powers of e times their start; or, if not learned, those
-    of its largest values.
-    """
+    """A weight's scales, learned as powers of e; unlearned, those of its largest values."""
 
     start: Tensor
 

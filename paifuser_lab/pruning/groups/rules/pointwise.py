@@ -78,9 +78,7 @@ def combined(
 
 
 def _join(space: LabelSpace, labels: list[Label], label: Label, before: int, why: str) -> None:
-    """Add a label of an operand: join it with an earlier operand's along the same dimensions, or
-    append it.
-    """
+    """Join an operand's label with an earlier one along the same dimensions, or append it."""
     varied = set(space.varies(label))
     for index, other in enumerate(labels):
         if varied & set(space.varies(other)):

@@ -47,9 +47,7 @@ def reduce(call: Call) -> list[Labels]:
 
 
 def _left(call: Call, label: Label, dims: list[int]) -> Label | None:
-    """The label without its reduced dimensions; None where it varied only along dimensions that are
-    summed over.
-    """
+    """The label without its reduced dimensions; None where it varied only along summed ones."""
     varied = call.space.varies(label)
     if call.name in SUMS and varied and set(varied) <= set(dims):
         call.space.consume(label)

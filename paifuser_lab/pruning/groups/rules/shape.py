@@ -282,9 +282,7 @@ def constant_pad(call: Call) -> list[Labels]:
 
 @rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle")
 def shuffle(call: Call) -> list[Labels]:
-    """Channels exchanged with pixels or with each other, in blocks that a smaller tensor must have,
-    too.
-    """
+    """Channels exchanged with pixels or each other, in blocks that a smaller tensor must have."""
     labels = call.space.keep_all_whole(
         call.labels(0),
         [d for d in range(call.args[0].ndim) if d != call.args[0].ndim - 3],
