@@ -59,3 +59,12 @@ def fake_quantize(values: Tensor, span: Range) -> Tensor:
         operators.quantize_per_tensor(values.float(), *arguments), *arguments
     )
     return rounded.to(values.dtype)
+
+
+def dequantize_channels(integers: Tensor, scales: Tensor, channel: int, limit: int = 128) -> Tensor:
+    """The floats of signed integers, by an operator that compilers and exporters recognise."""
+    zeros = torch.zeros_like(scales, dtype=torch.int64)
+    output: Tensor = torch.ops.quantized_decomposed.dequantize_per_channel(
+        integers, scales, zeros, channel, -limit, limit - 1, integers.dtype
+    )
+    return output

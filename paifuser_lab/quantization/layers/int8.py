@@ -15,9 +15,9 @@ from torch.utils.flop_counter import register_flop_formula
 
 from ...model.formats import Quantized, Range, may_saturate, quantize
 from ...model.layers import is_transposed_linear
-from ..conversion import dequantize_values, fake_quantize, quantize_values
+from ..conversion import dequantize_channels, dequantize_values, fake_quantize, quantize_values
 from . import on_gpu
-from .layer import QuantizedLayer, packed_zero_points
+from .layer import QuantizedLayer
 from .tensor import Int8Tensor
 
 INT32_LIMIT = 2**31  # 32-bit integers are below it
@@ -115,11 +115,7 @@ class Int8Layer(QuantizedLayer):
         """Input and weight through roundings that compilers and exporters recognise."""
         _, is_rounded = self._connection()
         rounded = x.float() if is_rounded else fake_quantize(x.float(), self.span)
-        scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
-        weight = torch.ops.quantized_decomposed.dequantize_per_channel(
-            self.values, scales, zeros, 0, -128, 127, torch.int8
-        )
-        return rounded, weight
+        return rounded, dequantize_channels(self.values, self.scales[:, 0], 0)
 
     def _write_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype in which oneDNN writes an output; others are converted from fp32."""
@@ -128,12 +124,15 @@ class Int8Layer(QuantizedLayer):
             return dtype if torch.backends.cpu.get_cpu_capability() == "AVX512" else torch.float32
         return dtype if dtype == torch.uint8 else torch.float32
 
-    def _packed_weight(self, pack: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """The weight as oneDNN multiplies it; () where its products would saturate here, since it
-        was quantized for other processors.
+    def _packed_weight(self, pack: Callable[[], Any]) -> tuple[Any, ...]:
+        """The weight as oneDNN multiplies it, its scales and its zero points; () where its products
+        would saturate here, since it was quantized for other processors.
         """
-        if self._packed is None:
-            self._packed = () if may_saturate(self.values) else pack()
+        if self._packed is None and may_saturate(self.values):
+            self._packed = ()
+        elif self._packed is None:
+            zero_points = torch.zeros(len(self.values), dtype=torch.int64)  # it is symmetric
+            self._packed = pack(), self.scales[:, 0].contiguous(), zero_points
         packed: tuple[Any, ...] = self._packed
         return packed
 
@@ -187,7 +186,16 @@ class Int8Convolution(Int8Layer):
             on_device = on_gpu.multiply(self, quantized, scale, zero, dtype)
             return on_device.squeeze(0) if is_single else on_device
         geometry = list(self.stride), list(self.padding), list(self.dilation), self.groups
-        packed = self._packed_weight(lambda: self._pack(geometry, list(quantized.shape)))
+        packed = self._packed_weight(
+            lambda: torch.ops.onednn.qconv_prepack(
+                self.values,
+                self.scales[:, 0],
+                self.span.scale,
+                self.span.zero,
+                *geometry,
+                list(quantized.shape),
+            )
+        )
         if not packed:
             floats = self._in_floats(quantized, scale, zero, dtype)
             return floats.squeeze(0) if is_single else floats
@@ -201,12 +209,6 @@ class Int8Convolution(Int8Layer):
         if not has_clamp and dtype == torch.uint8:
             output.clamp_(*self.requantization.quantized_clamp)
         return output.squeeze(0) if is_single else output
-
-    def _pack(self, geometry: tuple[Any, ...], shape: list[int]) -> tuple[Any, ...]:
-        packed = torch.ops.onednn.qconv_prepack(
-            self.values, self.scales[:, 0], self.span.scale, self.span.zero, *geometry, shape
-        )
-        return packed, self.scales[:, 0].contiguous(), packed_zero_points(self.out_channels)
 
 
 class Int8Linear(Int8Layer):
@@ -243,14 +245,8 @@ class Int8Linear(Int8Layer):
         ):
             return self.bias
         scales = self.scales[:, 0] * self.span.scale
-        quantized, zeros = (
-            (self.bias / scales).round().to(torch.int32),
-            torch.zeros_like(scales, dtype=torch.int64),
-        )
-        bias: Tensor = torch.ops.quantized_decomposed.dequantize_per_channel(
-            quantized, scales, zeros, 0, -INT32_LIMIT, INT32_LIMIT - 1, torch.int32
-        )
-        return bias
+        quantized = (self.bias / scales).round().to(torch.int32)
+        return dequantize_channels(quantized, scales, 0, INT32_LIMIT)
 
     def multiply(self, quantized: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
         if on_gpu.takes(self, quantized):
@@ -265,7 +261,9 @@ class Int8Linear(Int8Layer):
             self._is_bias_in_range = self.bias is not None and _fits_int32(
                 self.bias / (self.scales[:, 0] * self.span.scale)
             )
-        packed = self._packed_weight(lambda: self._pack(list(rows.shape)))
+        packed = self._packed_weight(
+            lambda: torch.ops.onednn.qlinear_prepack(self.values, list(rows.shape))
+        )
         if not packed:
             return self._in_floats(quantized, scale, zero, dtype)
         arguments = rows, self.span.scale, self.span.zero, *packed, self.bias
@@ -275,10 +273,6 @@ class Int8Linear(Int8Layer):
         ).to(dtype)
         reshaped: Tensor = output.reshape(*quantized.shape[:-1], self.out_features)
         return reshaped
-
-    def _pack(self, shape: list[int]) -> tuple[Any, ...]:
-        packed = torch.ops.onednn.qlinear_prepack(self.values, shape)
-        return packed, self.scales[:, 0].contiguous(), packed_zero_points(self.out_features)
 
 
 def paddings(layer: Any) -> tuple[int, ...] | None:

@@ -77,11 +77,6 @@ def tie(model: nn.Module, shared: Iterable[Sequence[str]]) -> None:
             layer.values, layer.scales = own.values, own.scales
 
 
-def packed_zero_points(count: int) -> Tensor:
-    """The zero points that the operators require of weights; as these are symmetric, 0."""
-    return torch.zeros(count, dtype=torch.int64)
-
-
 def without_weights(layer: nn.Module) -> nn.Module:
     """A copy of the layer without its weights."""
     bare = copy(layer)

@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from ...model.formats import Quantized, format_of, quantize
 from ...model.layers import is_linear
+from ..conversion import dequantize_channels
 from . import int4
 from .layer import QuantizedLayer, with_weights, without_weights
 
@@ -86,11 +87,7 @@ class WeightsOnly(QuantizedLayer):
         """The weight, whose dequantization a compiler or exporter sees, to keep the integers."""
         if not torch.compiler.is_compiling() or self.in_nibbles or self.scales.shape[1] > 1:
             return self.weight
-        scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
-        output: Tensor = torch.ops.quantized_decomposed.dequantize_per_channel(
-            self.values, scales, zeros, self.channel, -128, 127, torch.int8
-        )
-        return output
+        return dequantize_channels(self.values, self.scales[:, 0], self.channel)
 
     def has_few_rows(self, x: Tensor) -> bool:
         """Whether a linear layer multiplies this input by integers in bf16."""
