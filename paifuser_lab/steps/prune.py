@@ -136,8 +136,8 @@ class Prune(Step):
         shares = self._shares(problem)
         importance = self.importance or default_importance(draft.work)
         with running(model):
-            scores = unit_scores(problem, importance, self.seed)
-        to_remove, proven, target = self._proven(problem, shares, scores.groups)
+            scores, score_notes = unit_scores(problem, importance, self.seed)
+        to_remove, proven, target = self._proven(problem, shares, scores)
         if not proven.accepted:
             raise StepError(
                 f"no channel of it can be removed; {first_reason(problem, proven, list(shares))}."
@@ -146,7 +146,7 @@ class Prune(Step):
         repairs = repairs_for(self.repair, draft.work)
         original = copy.deepcopy(model) if repairs else model
         draft.remembered = cut_and_remember(model, structure, removed, proven.left_alone)
-        draft.notes += cut_notes(problem, to_remove, proven, importance, before) + scores.notes
+        draft.notes += cut_notes(problem, to_remove, proven, importance, before) + score_notes
         if repairs:
             lost = shrunk_layers(original, model, structure, removed)
             draft.notes += refit_model(draft.work, original, model, lost, repairs)

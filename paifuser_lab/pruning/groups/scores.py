@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import numpy
 from numpy.typing import NDArray
@@ -33,16 +32,8 @@ Scores = NDArray[numpy.float64]  # by unit of a group, or by class of channel id
 FALLBACK = "magnitude"
 
 
-@dataclass(frozen=True)
-class UnitScores:
-    """A score for each unit of each group, with a mean of one; and notes on the method."""
-
-    groups: list[Scores]
-    notes: list[str]
-
-
-def unit_scores(problem: CutProblem, method: str, seed: int) -> UnitScores:
-    """Score the units of every group that can lose some; the others have equal scores."""
+def unit_scores(problem: CutProblem, method: str, seed: int) -> tuple[list[Scores], list[str]]:
+    """A score for each unit of each group, with a mean of one where it can lose some; and notes."""
     structure = problem.structure
     own = copy.copy(problem.work)
     own.model = problem.model
@@ -71,7 +62,7 @@ def unit_scores(problem: CutProblem, method: str, seed: int) -> UnitScores:
         mean = float(total.mean())
         scores.append(total / mean if mean > 0 else total)
     names = [structure.groups[index].name for index in sorted(without)]
-    return UnitScores(scores, estimated.notes + ([_fallback_note(names, method)] if names else []))
+    return scores, estimated.notes + ([_fallback_note(names, method)] if names else [])
 
 
 def default_importance(work: Workload) -> str:

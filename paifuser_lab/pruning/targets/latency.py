@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy
 
@@ -17,14 +16,6 @@ from .layer_families import Family, family_of, full_width
 from .measure import Key, key_of
 
 REST = -1  # instead of a staircase's index: the part that is not timed by itself
-
-
-@dataclass(frozen=True)
-class Latency:
-    """The latency in ms as a cost, and what the layers take of it at full width."""
-
-    cost: Cost
-    layers_ms: float
 
 
 def families_of(structure: Structure) -> list[Family]:
@@ -39,9 +30,9 @@ def latency_cost(
     staircases: Mapping[Key, Staircase],
     whole: WholeLatency,
     narrow: Sequence[int],
-) -> Latency:
-    """The model's latency by widths; `narrow` are the widths at which the whole model took
-    `narrow_ms`.
+) -> tuple[Cost, float]:
+    """The model's latency in ms by widths, and what its layers take of it at full width; `narrow`
+    are the widths at which the whole model took `narrow_ms`.
 
     The rest is proportional to the number of output values of the layers, between its time at full
     width and at the narrow one.
@@ -63,7 +54,7 @@ def latency_cost(
             rest_ms, max(0.0, rest_ms - rest_narrow_ms) * values / (values - narrow_values)
         )
     terms = _scaled(layers, scale) + _scaled(outputs, width_ms / values if values else 0.0)
-    return Latency(_cost(sizes.widths, terms, all_stairs, rest_ms - width_ms), scale * alone_ms)
+    return _cost(sizes.widths, terms, all_stairs, rest_ms - width_ms), scale * alone_ms
 
 
 _Timed = tuple[int, Term]  # the staircase's index or REST; the term's `times` counts the calls

@@ -167,14 +167,14 @@ def _budget(problem: CutProblem, target: Target, allowed: AllowedWidths) -> _Bud
         narrow[index] = lower[-1] if lower else narrow[index]
     timed = staircases(families_of(structure), count=problem.threads, seconds=SECONDS)
     whole = whole_latency(problem, narrow)
-    latency = latency_cost(structure, timed, whole, narrow)
+    cost, layers_ms = latency_cost(structure, timed, whole, narrow)
     note = (
         f"latency: {len(timed)} kinds of layers were timed by width and take "
-        f"{latency.layers_ms:.3g} of {whole.ms:.3g} ms; the rest "
+        f"{layers_ms:.3g} of {whole.ms:.3g} ms; the rest "
         "goes with the values that they make, estimated from the whole"
         + ("" if whole.narrow_ms is None else ", wide and narrow")
     )
-    return _Budget(latency.cost, whole.original_ms, (note,))
+    return _Budget(cost, whole.original_ms, (note,))
 
 
 def original_flops(work: Workload) -> int:
