@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.model.formats import quantize
@@ -29,6 +28,7 @@ from paifuser_lab.quantization.compensation.rescale import equalise, smooth
 from paifuser_lab.quantization.compensation.rounding import round_adaptively, round_to_hessian
 from paifuser_lab.quantization.compensation.techniques import correct_bias
 from tests.support.models import Conv1D
+from tests.support.precision import chosen, error
 
 
 class Block(nn.Module):
@@ -52,10 +52,6 @@ class Block(nn.Module):
         seen = self.before(tokens)
         tokens = self.after(tokens + torch.cat([self.one(seen), self.two(seen)], -1))
         return tokens + self.out(tokens)
-
-
-def error(actual: Tensor, expected: Tensor) -> float:
-    return float((actual - expected).detach().norm() / expected.detach().norm())
 
 
 def scene_of(
@@ -392,7 +388,7 @@ def test_a_transposed_convolution_with_an_output_size_and_an_embedding_are_no_ob
             return self.up(self.table(ids).transpose(1, 2), output_size=[12])
 
     work = Workload(Mixed(), torch.randint(0, 9, (2, 5)))
-    variant = applied(work, default="int4-weights", compensate=["bias", "rounding"])
+    variant = chosen(work, default="int4-weights", compensate=["bias", "rounding"])
     assert any("bias correction of 1 layer:" in note for note in variant.notes)
     assert "adaptive rounding of 0 layers: nothing to change" in variant.notes
 
@@ -420,10 +416,6 @@ def net(*, has_data: bool = True) -> Workload:
     return Workload(model, data[4][0][:4], train=data[:4] if has_data else None)
 
 
-def applied(work: Workload, **options: Any) -> lab.Variant:
-    return lab.apply(work, Recipe([{"precision": options}]))
-
-
 def test_the_step_offers_the_techniques_that_there_are():
     assert set(get_args(Technique)) == set(TECHNIQUES)
     with pytest.raises(
@@ -433,7 +425,7 @@ def test_the_step_offers_the_techniques_that_there_are():
     recipe = Recipe([{"precision": {"default": "int8", "compensate": ["rounding", "bias"]}}])
     assert Recipe.from_text(recipe.to_text()) == recipe
     assert recipe.label == "int8 + rounding + bias"
-    notes = applied(net(), default="bf16", compensate=["bias"]).notes
+    notes = chosen(net(), default="bf16", compensate=["bias"]).notes
     assert "no layer is in integers, so there is nothing to compensate" in notes
 
 
@@ -441,8 +433,8 @@ def test_the_step_offers_the_techniques_that_there_are():
 @pytest.mark.parametrize("technique", ["bias", "equalise", "smooth", "rounding"])
 def test_each_technique_alone_reports_the_error_that_the_step_measures(technique, fmt):
     work = net()
-    before, plain = weights_hash(work.model), applied(work, default=fmt)
-    variant = applied(work, default=fmt, compensate=[technique])
+    before, plain = weights_hash(work.model), chosen(work, default=fmt)
+    variant = chosen(work, default=fmt, compensate=[technique])
     notes = [note for note in variant.notes if "output error" in note]
     assert weights_hash(work.model) == before, "the model itself stays as it was"
     assert not [note for note in plain.notes if "output error" in note]
@@ -457,7 +449,7 @@ def test_each_technique_alone_reports_the_error_that_the_step_measures(technique
 def test_adaptive_rounding_brings_a_model_of_four_bits_nearer_on_images_it_has_not_seen():
     work = net()
     errors = [
-        applied(work, default="int4-weights", compensate=one).reports[-1].relative_error
+        chosen(work, default="int4-weights", compensate=one).reports[-1].relative_error
         for one in ([], ["rounding"])
     ]
     assert errors[1] < 0.8 * errors[0]
@@ -470,7 +462,7 @@ def test_smoothing_is_worth_it_where_a_norm_gives_outliers():
     data = [(torch.randn(20, 32), torch.zeros(20)) for _ in range(3)]
     work = Workload(model, torch.randn(20, 32), train=data)
     errors = [
-        applied(work, default="int8", compensate=one).reports[-1].relative_error
+        chosen(work, default="int8", compensate=one).reports[-1].relative_error
         for one in ([], ["smooth"])
     ]
     assert errors[1] < 0.5 * errors[0]
@@ -479,8 +471,8 @@ def test_smoothing_is_worth_it_where_a_norm_gives_outliers():
 def test_all_together_are_done_in_order_and_values_still_stay_in_int8():
     work = net()
     plain, variant = (
-        applied(work, default="int8"),
-        applied(work, default="int8", compensate=["bias", "rounding", "equalise"]),
+        chosen(work, default="int8"),
+        chosen(work, default="int8", compensate=["bias", "rounding", "equalise"]),
     )
     notes = [note.split(" of ")[0] for note in variant.notes if "output error" in note]
     assert notes == ["cross-layer equalisation", "adaptive rounding", "bias correction"]
@@ -494,5 +486,5 @@ def test_all_together_are_done_in_order_and_values_still_stay_in_int8():
 
 def test_without_data_a_note_says_that_the_example_inputs_were_also_the_measure():
     for has_data in (True, False):
-        notes = applied(net(has_data=has_data), default="int8", compensate=["bias"]).notes
+        notes = chosen(net(has_data=has_data), default="int8", compensate=["bias"]).notes
         assert has_data != any("only the example inputs" in note for note in notes)

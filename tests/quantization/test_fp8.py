@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
@@ -28,6 +28,7 @@ from paifuser_lab.quantization import (
 )
 from paifuser_lab.quantization.layers import fp8
 from tests.support.models import Small, images
+from tests.support.precision import chosen, error
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -36,14 +37,6 @@ pytestmark = [
         reason="this torch has no product in fp8 for a CPU",
     ),
 ]
-
-
-def chosen(work: Workload, **options: Any) -> lab.Variant:
-    return lab.apply(work, Recipe([{"precision": options}]))
-
-
-def error(actual: Tensor, expected: Tensor) -> float:
-    return float((actual - expected).detach().norm() / expected.detach().norm())
 
 
 @given(

@@ -20,6 +20,7 @@ from paifuser_lab.quantization import quantized_layer
 from paifuser_lab.quantization.layers.weights_only import FEW_ROWS, WeightsOnly
 from paifuser_lab.quantization.qat.layers import QatWeightsOnly
 from tests.support.models import Conv1D
+from tests.support.precision import error
 
 MOST = FEW_ROWS[4]
 PACKED = "aten._weight_int4pack_mm_for_cpu.default"
@@ -56,10 +57,6 @@ def in_double(layer: nn.Module, inputs: Tensor) -> Tensor:
     numbers = quantize(layer.weight.t() if is_turned else layer.weight, 4)
     weight = type(numbers)(numbers.values, numbers.scales.bfloat16().double(), 0).dequantized()
     return inputs.bfloat16().double() @ weight.t()
-
-
-def error(actual: Tensor, expected: Tensor) -> float:
-    return float((actual - expected).detach().double().norm() / expected.detach().double().norm())
 
 
 SHAPES = {

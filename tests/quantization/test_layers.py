@@ -30,19 +30,12 @@ from paifuser_lab.quantization import (
 )
 from paifuser_lab.quantization.layers import on_gpu
 from paifuser_lab.variant.cache import _module_bytes
+from tests.support.precision import chosen, error
 
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
-
-
-def chosen(work: Workload, **options: Any) -> lab.Variant:
-    return lab.apply(work, Recipe([{"precision": options}]))
-
-
-def error(one: Tensor, other: Tensor) -> float:
-    return float((one - other).detach().norm() / other.detach().norm())
 
 
 class Block(nn.Module):

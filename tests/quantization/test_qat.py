@@ -38,6 +38,7 @@ from paifuser_lab.quantization.qat.straight_through import (
     step_weight,
 )
 from tests.support.models import enliven
+from tests.support.precision import error
 
 
 class Residual(nn.Module):
@@ -103,10 +104,6 @@ def answer(work: Workload, model: nn.Module) -> Tensor:
             made.values() if isinstance(made, dict) else made if isinstance(made, tuple) else [made]
         )
     ).detach()
-
-
-def error(one: Tensor, other: Tensor) -> float:
-    return float((one - other).detach().norm() / other.detach().norm())
 
 
 def gap(work: Workload, model: nn.Module) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Variant, Workload
@@ -17,6 +17,7 @@ from paifuser_lab.model.formats import Range, is_reduced, rounded
 from paifuser_lab.quantization import Int8Layer, Requantization, quantized_layer
 from paifuser_lab.quantization.quantize import REDUCED, UNREDUCED
 from tests.support.models import Small, images
+from tests.support.precision import error
 from tests.support.processor import Processor
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -43,10 +44,6 @@ def largest(model: nn.Module) -> set[int]:
     """The largest integer of each int8 layer."""
     layers = [layer for layer in model.modules() if isinstance(layer, Int8Layer)]
     return {int(layer.values.abs().max()) for layer in layers}
-
-
-def difference(output: Tensor, expected: Tensor) -> float:
-    return float((output - expected).norm() / expected.norm())
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -79,7 +76,7 @@ def test_reduced_range_costs_one_bit_and_keeps_one_scale_per_channel(processor: 
     full = rounded(weight, "int8")
     processor.lacks_vnni()
     reduced = rounded(weight, "int8")
-    assert 1.5 < difference(reduced, weight) / difference(full, weight) < 2.7
+    assert 1.5 < error(reduced, weight) / error(full, weight) < 2.7
     steps_of_row = (weight.abs().amax(1, keepdim=True) / 63).expand_as(weight)
     assert torch.allclose((reduced / steps_of_row).round() * steps_of_row, reduced, atol=1e-6)
     assert torch.equal(rounded(weight, "int8-weights"), full), "multiplied in floats"
@@ -92,7 +89,7 @@ def test_weights_of_eight_bits_compute_in_fp32_where_their_products_would_satura
     processor.lacks_vnni()
     variant = lab.apply(work, recipe)
     assert max(largest(variant.module)) == 127 and UNREDUCED in variant.notes
-    assert difference(variant.model(work.inputs.args[0]), work.output()) < 0.02
+    assert error(variant.model(work.inputs.args[0]), work.output()) < 0.02
     layers = [layer for layer in variant.module.modules() if isinstance(layer, Int8Layer)]
     assert all(layer._packed == () for layer in layers), "nothing for oneDNN"
 
@@ -185,7 +182,7 @@ def test_a_folder_of_another_processor_is_rounded_again_with_a_note(
     (note,) = set(loaded.notes) - set(saved.notes)
     assert "rounded again, within 7 bits: saved on a processor with VNNI" in note
     (given,) = loaded.work.inputs.args
-    assert difference(loaded.model(given), loaded.work.output()) < 0.03
+    assert error(loaded.model(given), loaded.work.output()) < 0.03
     loaded.save(tmp_path / "again")
     assert torch.equal(Variant.load(tmp_path / "again", small()).model(given), loaded.model(given))
 

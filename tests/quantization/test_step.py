@@ -16,10 +16,7 @@ from paifuser_lab.model.watch import not_finite
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.quantization.float_formats import cast_at_boundary
 from tests.support.models import Mapped, Small, Tied, ids, images
-
-
-def chosen(work: Workload, **options: Any) -> lab.Variant:
-    return lab.apply(work, Recipe([{"precision": options}]))
+from tests.support.precision import chosen
 
 
 def nested() -> Workload:

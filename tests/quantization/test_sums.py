@@ -30,6 +30,7 @@ from paifuser_lab.quantization import (
     trace_graph,
 )
 from paifuser_lab.quantization.residuals import plan_residuals, rounded_outputs
+from tests.support.precision import error
 
 SAME = 0.02  # relative L2: an engine rounds a value between two steps to the other one now and then
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -108,10 +109,6 @@ def work_of(model: nn.Module, size: int = 16) -> Workload:
 
 def chosen(work: Workload, **options: Any) -> lab.Variant:
     return lab.apply(work, Recipe([{"precision": INT8 | options}]))
-
-
-def error(actual: Tensor, expected: Tensor) -> float:
-    return float((actual - expected).detach().norm() / expected.detach().norm())
 
 
 def as_shown(model: nn.Module, images: Tensor, patch: pytest.MonkeyPatch) -> Tensor:

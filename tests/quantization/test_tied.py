@@ -14,6 +14,7 @@ from paifuser_lab.errors import StepError
 from paifuser_lab.model.weights import parameter_count, weights_bytes
 from paifuser_lab.quantization import QuantizedLayer
 from tests.support.models import Tied, ids
+from tests.support.precision import chosen
 
 WEIGHTS_ONLY = ("int8-weights", "int4-weights")
 
@@ -29,10 +30,6 @@ def apart() -> Workload:
     model: Any = work.model
     model.head.weight = nn.Parameter(model.head.weight.detach().clone())
     return work
-
-
-def chosen(work: Workload, **options: Any) -> lab.Variant:
-    return lab.apply(work, Recipe([{"precision": options}]))
 
 
 @pytest.mark.parametrize("name", WEIGHTS_ONLY)
