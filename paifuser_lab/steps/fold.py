@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ..model.fold import fold, plan_fold
-from ..model.graph import observe
-from ..workload import running
+from ..quantization import trace_graph
 from .step import Draft, Step
 
 
@@ -23,10 +22,7 @@ class Fold(Step):
 
     def apply(self, draft: Draft) -> None:
         """Fold what can be folded and note what stays."""
-        inputs = draft.work.inputs.clone()
-        with running(draft.module):
-            graph = observe(draft.module, lambda: inputs(draft.module))
-        plan = plan_fold(draft.module, graph)
+        plan = plan_fold(draft.module, trace_graph(draft.work, draft.module))
         fold(draft.module, plan.pairs)
         draft.remembered = {"pairs": [list(pair) for pair in plan.pairs]}
         none = "no batch-norm could be folded" if plan.kept else "no batch-norm to fold"
