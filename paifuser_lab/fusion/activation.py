@@ -75,14 +75,7 @@ FUNCTIONS: dict[Any, str] = {
     torch.tanh: "tanh",
     torch.tanh_: "tanh",
 }
-METHODS = {
-    "relu": "relu",
-    "relu_": "relu",
-    "sigmoid": "sigmoid",
-    "sigmoid_": "sigmoid",
-    "tanh": "tanh",
-    "tanh_": "tanh",
-}
+METHODS = {f"{name}{end}": name for name in ("relu", "sigmoid", "tanh") for end in ("", "_")}
 GELUS = {"none": "gelu", "tanh": "gelu by tanh"}
 CLAMPS = (torch.clamp, torch.clamp_, F.hardtanh, "clamp", "clamp_")
 RANGES: dict[Any, str] = {(0, None): "relu", (0, 6): "relu6"}
