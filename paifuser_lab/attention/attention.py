@@ -162,9 +162,7 @@ def _attended(
     mask: Tensor | None,
     dropout: float,
 ) -> Tensor:
-    """Attention by the kernel's operator; composed of torch's operators if there is a mask or
-    dropout, which the kernel does not support, or under export.
-    """
+    """Attention by the kernel's operator; by torch's with a mask or dropout, or under export."""
     is_plain = mask is None and not dropout
     if is_plain and not torch.compiler.is_exporting():
         return attend_to_blocks(

@@ -1,6 +1,4 @@
-"""Finds the layers of a model that attend, from their calls of torch's attention in one run, and
-computes fixed lists of blocks from such calls.
-"""
+"""Finds the layers of a model that attend, from one run, and fixed lists of blocks for them."""
 
 from __future__ import annotations
 
@@ -80,9 +78,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Attending:
-    """The layers that attend, in the order of the model, with their calls; and the reasons why some
-    of them cannot attend to a part of the keys.
-    """
+    """The layers that attend, with their calls, and why some of them cannot attend to a part."""
 
     calls: dict[str, list[Call]]
     reasons: dict[str, str]

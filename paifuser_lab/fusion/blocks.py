@@ -90,9 +90,7 @@ class Rewriting:
 
 
 def rewritten(block: nn.Module, rewriting: Rewriting, graph: fx.Graph) -> Callable[..., Any]:
-    """A block's rewritten forward, given its graph, as a function of the block, its tensors, and
-    the residual that is added to its output.
-    """
+    """A block's rewritten forward: a function of the block, its tensors and the added residual."""
     nodes = {node.name: node for node in graph.nodes}
     needed = [name for call in rewriting.calls for name in (call.call, *call.swallowed)]
     needed += [
@@ -214,9 +212,7 @@ class FusedBlock(nn.Module):
 
 
 def _regenerated(block: nn.Module) -> Callable[..., Any] | None:
-    """Generate the code after unpickling; None, and the block's own forward runs, if the block or
-    its code has changed since it was fused.
-    """
+    """Generate the code after unpickling; None if the block or its code has changed since."""
     rewriting: Rewriting = block.__dict__["_rewriting"]
     block.__dict__["_rewritten"] = Generated(_unfinished)  # for the copy that is traced
     try:

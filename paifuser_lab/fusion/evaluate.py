@@ -132,9 +132,7 @@ class Evaluator:
     def whole(
         self, call: Callable[[], Any], device: torch.device, fused: Mapping[str, str]
     ) -> tuple[float, float] | None:
-        """The ms of a call of the model with its layers unfused, and as they are now; None if
-        nothing is fused or a call is slow.
-        """
+        """The ms of the model unfused and as it is; None if nothing is fused or it is slow."""
         key = "whole", tuple(fused.items())
         if fused and key not in self.times:
             parts: list[Any] = [

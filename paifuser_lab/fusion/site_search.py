@@ -1,6 +1,4 @@
-"""Finds the sites of fusion in a model, from the graphs of its blocks and from one run: a layer or
-a product, and the operators after it that can be fused with it.
-"""
+"""Finds the sites of fusion: a layer or product, and the operators after it that can be fused."""
 
 from __future__ import annotations
 

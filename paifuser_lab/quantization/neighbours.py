@@ -43,9 +43,7 @@ class Handover:
 
 
 def handovers(graph: Graph, spans: Mapping[str, Range]) -> dict[str, Handover]:
-    """How int8 layers pass their output on: in int8 where only int8 layers of one range read it and
-    nothing writes over it or returns it.
-    """
+    """How int8 layers pass their output on: in int8 if int8 layers of one range alone read it."""
     once = {layer for layer in spans if graph.entries[layer] == 1}
     result: dict[str, Handover] = {}
     for source in sources_of(graph, once, spans):
@@ -187,9 +185,7 @@ class _Walk:
             output.made_at[tensor] = at
 
     def _pass(self, at: int, operation: Operation, tensor: int, value: _Value) -> None:
-        """Inside its own layer a value is only reshaped; elsewhere the operator counts as a
-        read.
-        """
+        """Inside its own layer a value is only reshaped; elsewhere the operator is a read."""
         source, changes = value.source, value.changes
         if operation.layer != source.layer:
             clamp = clamp_of(operation) if operation.name in CLAMPS else None

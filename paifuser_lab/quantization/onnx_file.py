@@ -1,6 +1,4 @@
-"""An ONNX file that ONNX Runtime runs as it is, in int8: quantize and dequantize operators are put
-around its products by ONNX Runtime's own tool, with ranges found on data.
-"""
+"""An ONNX file that runs as it is, in int8: quantized on data by ONNX Runtime's own tool."""
 
 from __future__ import annotations
 

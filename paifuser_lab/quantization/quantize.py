@@ -254,9 +254,7 @@ def int8_notes(
 
 
 def range_notes(model: nn.Module) -> list[str]:
-    """A note on the range of the model's int8 weights where it is not the full one, or should not
-    be.
-    """
+    """A note where the model's int8 weights lack the full range, or should lack it."""
     values = [layer.values for layer in model.modules() if isinstance(layer, Int8Layer)]
     if any(may_saturate(each) for each in values):
         return [UNREDUCED]

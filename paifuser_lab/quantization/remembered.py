@@ -77,9 +77,7 @@ def restore_layers(model: nn.Module, remembered: dict[str, Any]) -> None:
 
 
 def reduce_ranges(model: nn.Module) -> list[str]:
-    """Round int8 weights that would saturate here, as those from another kind of processor do,
-    within 7 bits; a note where there are any.
-    """
+    """Round int8 weights that would saturate here again, within 7 bits; a note if there are any."""
     module: Any = model
     if getattr(module, "is_onnx_file", False):
         from .onnx_file import reduce_file

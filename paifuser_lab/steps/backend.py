@@ -1,6 +1,4 @@
-"""Selects the engine that runs the model: eager torch, its operators replayed, Inductor, ONNX
-Runtime or OpenVINO, and its number of threads.
-"""
+"""Selects the engine that runs the model, and its number of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removes the channels, heads and features that matter least; the rest computes the same."""
+"""Removes the channels, heads and features that matter least; the output is as if they were 0."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The cost of a model as a function of the widths of its groups: a sum of terms, each a product of
-sizes; what a narrower group saves; and the exact costs, parameters and FLOPs.
-"""
+"""The cost of a model by the widths of its groups: a sum of terms, each a product of sizes."""
 
 from __future__ import annotations
 

@@ -68,9 +68,7 @@ def refit_model(
     lost: Mapping[str, ShrunkLayer],
     repairs: Collection[Repair],
 ) -> list[str]:
-    """Bring the outputs of a model closer to those of the model before the cut; returns a note for
-    each refit on what it changed and gained.
-    """
+    """Bring a model's outputs closer to those before the cut; a note for each refit."""
     samples = samples_of(work)
     context = RefitContext(before, model, lost, samples, work)
     reference = _outputs(before, samples)

@@ -1,6 +1,4 @@
-"""A model's latency as a function of its groups' widths: the layers by their staircases, the rest
-by the whole model's time at full and at narrow width.
-"""
+"""A model's latency by its groups' widths: layers by staircases, the rest by the whole model."""
 
 from __future__ import annotations
 
@@ -112,9 +110,7 @@ class _TermCosts:
 
 
 class _Stairs:
-    """A staircase interpolated linearly between its widths, and never slower with fewer channels,
-    since such widths would not be chosen.
-    """
+    """A staircase interpolated linearly, and never slower with fewer channels."""
 
     def __init__(self, row: Staircase) -> None:
         ms = numpy.array(row.ms)

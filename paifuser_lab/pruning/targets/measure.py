@@ -110,9 +110,7 @@ def stairs(
 
 
 def kept_table(count: int) -> StaircaseTable:
-    """The cached staircases for this machine and number of threads; an empty table where there are
-    none, or where the file is damaged.
-    """
+    """The cached staircases for this machine and threads; empty if there are none or damaged."""
     empty = StaircaseTable(
         machine=hardware().label, threads=count, torch_version=str(torch.__version__)
     )

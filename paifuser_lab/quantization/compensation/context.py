@@ -65,9 +65,7 @@ class Context:
         return layers
 
     def joined(self) -> dict[str, QuantizedLayer]:
-        """The same layers; int8 ones pass int8 on where an int8 layer or an integer sum reads
-        it.
-        """
+        """The same layers; int8 ones pass int8 on where an int8 layer or integer sum reads it."""
         layers = self.layers()
         int8 = {layer: module for layer, module in layers.items() if isinstance(module, Int8Layer)}
         spans = {layer: module.span for layer, module in int8.items()}

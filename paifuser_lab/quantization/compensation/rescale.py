@@ -50,9 +50,7 @@ def equalise(context: Context) -> Outcome:
 
 
 def _pairs(context: Context) -> tuple[list[tuple[str, str]], int]:
-    """Chosen layers whose output is read only by one other chosen layer of the same kind, and the
-    number of such pairs with a clamp in between.
-    """
+    """Chosen layers that one other of their kind alone reads; how many have a clamp between."""
     pairs: list[tuple[str, str]] = []
     clamped = 0
     for kinds, passes in (

@@ -75,9 +75,7 @@ def _copied(weight: Tensor) -> nn.Parameter:
 
 
 class QatWeightsOnly(QatLayer):
-    """Computes as the quantized layer does: with float weights built from integers or, for few
-    rows, with the integers themselves.
-    """
+    """Computes as the quantized layer does, with its integers or float weights made of them."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         x = args[0] if args else next(iter(kwargs.values()))
@@ -116,9 +114,7 @@ class Folding(NamedTuple):
         return self.shift if bias is None else bias * self.factor + self.shift
 
     def quantized_weight(self, numbers: Quantized) -> Quantized:
-        """The layer's integers with the batch-norm folded into their scales, which stay
-        positive.
-        """
+        """The layer's integers with the batch-norm folded into the scales, which stay positive."""
         signs = self.factor.sign().to(torch.int8).reshape(-1, *[1] * (numbers.values.ndim - 1))
         scales = numbers.scales * self.factor.abs().unsqueeze(1)
         return Quantized(

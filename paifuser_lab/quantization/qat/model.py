@@ -48,9 +48,7 @@ def prepare(
     learns: bool = True,
     reduced_range: bool | None = None,
 ) -> QatModel:
-    """Replace the chosen layers by trainable quantized ones; every layer must support its
-    format.
-    """
+    """Replace the chosen layers by trainable quantized ones; each must support its format."""
     int8 = [layer for layer, name in chosen.items() if name == "int8"]
     norms = (
         {

@@ -121,9 +121,7 @@ def instead(surrogate: Tensor, value: Tensor) -> Tensor:
 
 
 class LearnedRange(nn.Module):
-    """A range whose ends are learned as exponents: each end is its start times a power of e, so its
-    sign cannot change and zero stays zero.
-    """
+    """A range whose ends are their starts times learned powers of e, so that signs are kept."""
 
     def __init__(self, start: Range, *, learns: bool) -> None:
         super().__init__()

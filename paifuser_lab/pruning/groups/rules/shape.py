@@ -1,6 +1,4 @@
-"""Operators that only move values: their labels are moved by the operator itself; a dimension that
-is indexed by number stays whole.
-"""
+"""Operators that only move values, and so labels; an indexed dimension stays whole."""
 
 from __future__ import annotations
 
