@@ -111,22 +111,14 @@ def ordered(call: Call) -> list[Labels]:
 def split(call: Call) -> list[Labels]:
     """Parts of a dimension; equal ones lose the same positions."""
     dim = call.dims(call.argument(2, "dim", 0), call.args[0].ndim)[0]
-    sizes = {result.shape[dim] for result in call.results}
+    sizes = [result.shape[dim] for result in call.results]
     for label in call.labels(0):
-        if len(sizes) == 1 and label.stride(dim) != 0:
-            call.space.tie_blocks(label, dim, len(call.results))
-    starts = [
-        sum(result.shape[dim] for result in call.results[:index])
-        for index in range(len(call.results))
-    ]
+        if len(set(sizes)) == 1 and label.stride(dim) != 0:
+            call.space.tie_blocks(label, dim, len(sizes))
+    parts = [torch.split(label, sizes, dim) for label in call.labels(0)]
     return [
-        _recorded(
-            call,
-            tuple(
-                compressed(label.narrow(dim, start, result.shape[dim])) for label in call.labels(0)
-            ),
-        )
-        for start, result in zip(starts, call.results, strict=True)
+        _recorded(call, tuple(compressed(part[index]) for part in parts))
+        for index in range(len(sizes))
     ]
 
 
