@@ -146,19 +146,9 @@ def _is_number(value: Any) -> bool:
 
 def _as_text(positions: list[int]) -> str:
     """Rising positions as text: '0-3,7'."""
-    starts = [
-        position
-        for index, position in enumerate(positions)
-        if not index or positions[index - 1] != position - 1
-    ]
-    ends = [
-        position
-        for index, position in enumerate(positions)
-        if index + 1 == len(positions) or positions[index + 1] != position + 1
-    ]
-    return ",".join(
-        f"{low}-{high}" if high > low else f"{low}" for low, high in zip(starts, ends, strict=True)
-    )
+    breaks = numpy.flatnonzero(numpy.diff(positions) != 1) + 1
+    runs = [run.tolist() for run in numpy.split(numpy.asarray(positions), breaks)]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
 def _from_text(text: str) -> list[int]:
