@@ -112,9 +112,8 @@ def _fits(query: Tensor, key: Tensor, sparsity: Sparsity, fixed: Tensor | None) 
     if not is_long and not torch.compiler.is_compiling():
         warnings.warn(
             f"Lists of blocks for {heads} heads of {rows * BLOCK} tokens do not fit "
-            f"{query.shape[1]} heads of {query.shape[2]}; "
-            "this layer attends to all keys. Apply the step with inputs of that length, or use "
-            "kind topk.",
+            f"{query.shape[1]} heads of {query.shape[2]}; this layer attends to all keys. Apply "
+            "the step with inputs of that length, or use kind topk.",
             stacklevel=2,
         )
     return is_long

@@ -183,8 +183,7 @@ class Attention(Step):
                 done.append(layer)
                 draft.notes.append(
                     f"'{layer}' attends in one pass, {result.error:.1g} away; "
-                    f"{result.label} in this "
-                    "block"
+                    f"{result.label} in this block"
                 )
             else:
                 draft.notes.append(

@@ -224,8 +224,7 @@ def _check_shared(
             if stored[other] != stored[first]:
                 raise StepError(
                     f"layers '{first}' and '{other}' share a weight, which would be in "
-                    f"{stored[first]} and {stored[other]}; "
-                    f"choose one format for both."
+                    f"{stored[first]} and {stored[other]}; choose one format for both."
                 )
 
 

@@ -169,9 +169,8 @@ def _budget(problem: CutProblem, target: Target, allowed: AllowedWidths) -> _Bud
     whole = whole_latency(problem, narrow)
     cost, layers_ms = latency_cost(structure, timed, whole, narrow)
     note = (
-        f"latency: {len(timed)} kinds of layers were timed by width and take "
-        f"{layers_ms:.3g} of {whole.ms:.3g} ms; the rest "
-        "goes with the values that they make, estimated from the whole"
+        f"latency: {len(timed)} kinds of layers were timed by width and take {layers_ms:.3g} of "
+        f"{whole.ms:.3g} ms; the rest goes with the values that they make, estimated from the whole"
         + ("" if whole.narrow_ms is None else ", wide and narrow")
     )
     return _Budget(cost, whole.original_ms, (note,))
