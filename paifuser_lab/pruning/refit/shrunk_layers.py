@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...model.layers import CONVOLUTIONS, is_altered, is_transposed_linear
 from ...model.watch import FAILED, watching
-from ...quantization.compensation.operands import output_rows
+from ...quantization.compensation.operands import groups_of, output_rows
 from ...workload import Workload, running
 from ...workload.data import Samples
 from ..groups import Structure
@@ -39,7 +39,7 @@ class ShrunkLayer:
     @property
     def groups(self) -> int:
         """A convolution's groups; 1 for a linear layer."""
-        return getattr(self.layer, "groups", 1)
+        return groups_of(self.layer)
 
     @property
     def matrix(self) -> Tensor:

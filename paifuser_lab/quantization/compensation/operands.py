@@ -31,6 +31,11 @@ def layer_operands(layer: Any, x: Tensor, row_indices: Tensor | None = None) -> 
     return taps.reshape(len(taps), layer.groups, -1).transpose(0, 1)
 
 
+def groups_of(layer: Any) -> int:
+    """A convolution's groups; 1 for a linear layer."""
+    return getattr(layer, "groups", 1)
+
+
 def output_rows(layer: Any, output: Tensor) -> Tensor:
     """A layer's output as (rows, outputs)."""
     output = output.movedim(-1 - len(getattr(layer, "kernel_size", ())), -1)

@@ -21,6 +21,7 @@ from ...model.graph import Graph, Operation
 from ...model.layers import CONVOLUTIONS, is_altered
 from ...records import counted
 from .context import Context, Outcome, read_layer_data
+from .operands import groups_of
 
 MAX_SWEEPS = 20
 TOLERANCE = 1e-3  # stop after a sweep that changes no log-scale by more
@@ -87,7 +88,7 @@ def _rescale(first: Any, second: Any) -> float:
     ).to(output_range.dtype)
     with torch.no_grad():
         _scale_outputs(first, 1 / scales)
-        weight = _by_input(second) * scales.reshape(_groups(second), 1, -1, 1)
+        weight = _by_input(second) * scales.reshape(groups_of(second), 1, -1, 1)
         second.weight.copy_(weight.reshape(second.weight.shape))
     return float(scales.log().abs().max())
 
@@ -101,12 +102,8 @@ def _scale_outputs(layer: Any, scales: Tensor) -> None:
 def _by_input(layer: Any) -> Tensor:
     """A weight as (groups, outputs of a group, inputs of a group, kernel positions)."""
     weight: Tensor = layer.weight.detach()
-    groups = _groups(layer)
+    groups = groups_of(layer)
     return weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
-
-
-def _groups(layer: Any) -> int:
-    return getattr(layer, "groups", 1)
 
 
 MIGRATION = 0.5  # SmoothQuant's α: the share of the difficulty that moves to the weights

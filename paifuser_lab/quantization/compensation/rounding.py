@@ -24,7 +24,7 @@ from ...model.formats import Quantized, integer_bits, quantize
 from ...model.layers import CONVOLUTIONS, channel_of, is_linear
 from ...records import counted
 from .context import Context, Outcome, read_layer_data
-from .operands import layer_operands
+from .operands import groups_of, layer_operands
 
 MAX_BYTES = 2**28  # of Hessians in memory at once
 
@@ -46,7 +46,7 @@ def _batches(context: Context) -> Iterator[list[str]]:
         module: Any = context.model.get_submodule(layer)
         if not (isinstance(module, CONVOLUTIONS) or is_linear(module)):
             continue
-        size = 4 * _groups(module) * (module.weight.numel() // _outputs(module)) ** 2
+        size = 4 * groups_of(module) * (module.weight.numel() // _outputs(module)) ** 2
         if batch and size > room:
             yield batch
             batch, room = [], MAX_BYTES
@@ -81,10 +81,6 @@ def _rounded(context: Context, layer: str, hessian: Tensor, rows: int) -> Quanti
     return round_to_hessian(
         hessian, rows, weight.float(), quantize(weight.float(), bits, channel=channel), bits
     )
-
-
-def _groups(module: Any) -> int:
-    return getattr(module, "groups", 1)
 
 
 def _outputs(module: Any) -> int:
