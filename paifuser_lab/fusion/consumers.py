@@ -90,7 +90,6 @@ class Chain:
     activation: str = NONE
     modules: tuple[str, ...] = ()  # the activation's, if it is a module
     reason: str = ""  # why an operator that follows cannot be fused
-    reaches_end: bool = False  # its value is the block's output
 
     @property
     def is_alone(self) -> bool:
@@ -121,10 +120,13 @@ class Follower:
         summed, other, reason = self._summed(call)
         if summed and other:
             yield from self._activated(call, summed, other)
-            yield Chain(call, summed, other, reaches_end=_ends(self.passed((call, *summed))[-1]))
+            yield Chain(call, summed, other)
         yield from self._activated(call, (), None)
-        after = self.passed((call,))[-1]
-        yield Chain(call, reason=reason, reaches_end=_ends(after))
+        yield Chain(call, reason=reason)
+
+    def is_output(self, call: fx.Node) -> bool:
+        """Whether a call's value is the block's output."""
+        return any(user.op == "output" for user in self.passed((call,))[-1].users)
 
     def take(self, chain: Chain) -> None:
         """Reserve the nodes of a chain, so that no other chain contains them."""
@@ -233,7 +235,3 @@ def passes_through(module: nn.Module) -> bool:
     except StepError:
         return False
     return len(rest) == 1 and rest[0].op == "output" and rest[0].args == (x,)
-
-
-def _ends(node: fx.Node) -> bool:
-    return any(user.op == "output" for user in node.users)

@@ -263,7 +263,7 @@ class _Search:
         follower = self.followers[home]
         assert isinstance(follower, Follower)
         chain = next(self._possible(follower, layer, call))
-        return chain.is_alone and chain.reaches_end
+        return chain.is_alone and follower.is_output(call)
 
     def _call(self, layer: str, block: str) -> fx.Node | None:
         follower = self._follower(block)
