@@ -88,10 +88,9 @@ class CallTrace:
     """The calls of one run, by layer."""
 
     calls: Counter[str] = field(default_factory=Counter)
-    forms: dict[str, Form | None] = field(default_factory=dict)  # of the first call
-    output_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of the first call
+    # of the first call, in the order of these
+    forms: dict[str, Form | None] = field(default_factory=dict)
     passing: set[str] = field(default_factory=set)
-    order: list[str] = field(default_factory=list)
 
 
 def trace_calls(model: nn.Module, run: Callable[[], Any]) -> CallTrace:
@@ -102,15 +101,12 @@ def trace_calls(model: nn.Module, run: Callable[[], Any]) -> CallTrace:
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         if not trace.calls[layer]:
             trace.forms[layer] = form_of(args, kwargs)
-            trace.order.append(layer)
         trace.calls[layer] += 1
         input = args[0] if len(args) == 1 and not kwargs else None
         inputs.append((input, input._version if isinstance(input, Tensor) else 0))
 
     def leave(layer: str, output: Any) -> None:
         input, version = inputs.pop()
-        if isinstance(output, Tensor):
-            trace.output_shapes.setdefault(layer, tuple(output.shape))
         if not isinstance(output, Tensor) or input is not output or output._version != version:
             changing.add(layer)
 

@@ -128,7 +128,7 @@ class _Search:
             mine += [layer for layer, home in ends.items() if _around(self.model, home) == block]
             sites |= {site.layer: site for site in self._sites(block, mine, ends)}
         sites |= {site.layer: site for site in self._products()}
-        order = {layer: index for index, layer in enumerate(self.trace.order)}
+        order = {layer: index for index, layer in enumerate(self.trace.forms)}
         ordered = sorted(
             sites.values(),
             key=lambda site: order.get(site.block if site.product else site.layer, len(order)),
