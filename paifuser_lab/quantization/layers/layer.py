@@ -19,7 +19,6 @@ class QuantizedLayer(nn.Module):
     scales: Tensor
     bias: Tensor | None
     format: str
-    outputs: int
 
     def __init__(self, layer: nn.Module, weight: Quantized, name: str) -> None:
         super().__init__()
