@@ -137,7 +137,7 @@ class Attention(Step):
         """The layers to change, and those that were selected and cannot be changed."""
         able = [*windows, *(seen.able if self.keep is not None else ())]
         if not able:
-            raise StepError(_nothing(seen, self.by))
+            raise StepError(_nothing(seen))
         picked = set(able)
         if self.layers:
             picked = {
@@ -255,7 +255,7 @@ def _fitting(model: nn.Module, able: list[str], seen: Attending, pattern: str) -
     raise StepError(f"'{picked[0]}' does not attend{near}.")
 
 
-def _nothing(seen: Attending, kind: str) -> str:
+def _nothing(seen: Attending) -> str:
     """Why no layer can attend otherwise."""
     if seen.able:
         return (

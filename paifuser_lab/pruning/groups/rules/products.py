@@ -82,7 +82,7 @@ def attention(call: Call) -> list[Labels]:
         )
     space.keep_all_whole(call.labels(2), (rank - 2,), call.why)
     space.match(keys, values, call.why)
-    space.match(_shared(call, heads, keys), keys, call.why)
+    space.match(_shared(call, heads), keys, call.why)
     for tensor in call.tensors[3:]:
         mask = space.keep_all_whole(
             call.known(tensor), [d for d in range(tensor.ndim) if d != tensor.ndim - 3], call.why
@@ -95,7 +95,7 @@ def attention(call: Call) -> list[Labels]:
     return [labels, *[()] * (len(call.results) - 1)]
 
 
-def _shared(call: Call, heads: Tensor | None, keys: Tensor | None) -> Tensor | None:
+def _shared(call: Call, heads: Tensor | None) -> Tensor | None:
     """Where several query heads share a key head, they are removed with it."""
     count = call.args[1].shape[-3]
     if heads is None or len(heads) == count:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..label_space import Label, Labels, LabelSpace, along, compressed, core, unfolded
+from ..label_space import Label, Labels, along, compressed, core, unfolded
 from .call import Call, rule
 
 
@@ -162,7 +162,7 @@ def cat(call: Call) -> list[Labels]:
         parts = [tuple(label.unsqueeze(dim) for label in labels) for labels in parts]
     varied = [[(label, call.space.varies(label)) for label in labels] for labels in parts]
     joined = (
-        [_joined_along(call.space, dim, tensors, varied)]
+        [_joined_along(dim, tensors, varied)]
         if any(dim in dims for labelled in varied for _, dims in labelled)
         else []
     )
@@ -177,7 +177,7 @@ def cat(call: Call) -> list[Labels]:
 Varied = list[list[tuple[Label, tuple[int, ...]]]]
 
 
-def _joined_along(space: LabelSpace, dim: int, tensors: list[Tensor], varied: Varied) -> Label:
+def _joined_along(dim: int, tensors: list[Tensor], varied: Varied) -> Label:
     """The ids that vary along the dimension, and fixed positions for parts where none do."""
     parts = []
     for tensor, labelled in zip(tensors, varied, strict=True):
