@@ -13,9 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import onnx
 import torch
 from torch import Tensor
 
+from ..importer.onnx.runtime import session_of
 from ..measure import output_error
 from ..model.watch import watching
 from ..records import LayerDifference
@@ -147,10 +149,6 @@ def _opened_with(
     path: Path, names: list[str], example: list[Tensor]
 ) -> Callable[[list[str]], list[Tensor]]:
     """A function from names of tensors inside the file to their values for the example."""
-    import onnx
-
-    from ..importer.onnx.runtime import session_of
-
     model = onnx.load(str(path))
     known = {output.name for output in model.graph.output}
     inputs = [value.name for value in model.graph.input]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy
+import onnx
 import torch
 
 # what overflows or loses too much in fp16 stays in fp32, besides the converter's own list
@@ -31,7 +32,6 @@ IN_FP32 = "computed with in fp32: ONNX Runtime has no kernels in bf16 on a CPU"
 
 def to_fp16(model: Any) -> tuple[Any, list[str]]:
     """The model in fp16, and a note on what stays in fp32."""
-    import onnx
     from onnxruntime.transformers import float16
 
     blocked = {*float16.DEFAULT_OP_BLOCK_LIST, *UNSAFE_IN_FP16}
@@ -48,8 +48,6 @@ def to_fp16(model: Any) -> tuple[Any, list[str]]:
 
 def to_bf16(model: Any) -> list[str]:
     """Store the weights in bf16, widened where they are read; return a note."""
-    import onnx
-
     graph, widened = model.graph, []
     for tensor in graph.initializer:
         values = onnx.numpy_helper.to_array(tensor)
@@ -72,8 +70,6 @@ def widen_bf16(model: Any) -> list[str]:
     """Let a model whose values are in bf16 compute in fp32, of the rounded values: its weights stay
     stored in bf16, and casts to bf16 still round. Return a note; none where nothing is in bf16.
     """
-    import onnx
-
     bf16, fp32 = onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT
     graph, nodes = model.graph, []
     stored = [tensor for tensor in graph.initializer if tensor.data_type == bf16]
@@ -107,15 +103,11 @@ def _casts_to(node: Any, kind: int) -> bool:
 
 
 def _cast(source: str, made: str, kind: int) -> Any:
-    import onnx
-
     return onnx.helper.make_node("Cast", [source], [made], name=f"{made}_widened", to=kind)
 
 
 def widen_norms(model: Any) -> None:
     """Let norms with weights wider than their input compute in that width, as under autocast."""
-    import onnx
-
     graph = model.graph
     known = (*graph.value_info, *graph.input)
     types = {value.name: value.type.tensor_type.elem_type for value in known}
@@ -138,8 +130,6 @@ def widen_norms(model: Any) -> None:
 
 def replace_nodes(graph: Any, nodes: list[Any]) -> None:
     """Give a graph these nodes, also its own: copies, since clearing the graph clears those."""
-    import onnx
-
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)

@@ -11,11 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
+import onnx
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from ..errors import ExportError, NotVerifiableError, first_line
+from ..importer.onnx.runtime import session_of
 from ..quantization import stored_for_onnx
 from ..quantization.float_formats import autocast_as_casts
 from ..records import LayerDifference
@@ -153,8 +155,6 @@ def _refused(exportable: Exportable, error: Exception, *, dynamic: bool) -> Expo
 
 def _describe(model: Any, exportable: Exportable, options: OnnxOptions) -> None:
     """Write into a model where it comes from, and name its open batch."""
-    import onnx
-
     model.producer_name, model.producer_version = "paifuser-lab", version("paifuser-lab")
     properties = {
         "paifuser_lab.version": model.producer_version,
@@ -188,8 +188,6 @@ def _save(model: Any, path: Path, inline_bytes: int) -> list[str]:
     """Write the file; large weights go beside it, under a name of their content, so that an older
     file beside them keeps its own.
     """
-    import onnx
-
     weights = [tensor.raw_data for tensor in model.graph.initializer]
     if sum(map(len, weights)) <= inline_bytes:
         path.write_bytes(model.SerializeToString())
@@ -210,8 +208,6 @@ def _save(model: Any, path: Path, inline_bytes: int) -> list[str]:
 
 
 def _session(path: Path, threads: int) -> Any:
-    from ..importer.onnx.runtime import session_of
-
     try:
         return session_of(str(path), threads)
     except Exception as error:  # the runtime's errors have no common class

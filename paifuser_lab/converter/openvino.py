@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..errors import optional_module
 from .exportable import Exportable
-from .onnx_file import OnnxFile
 from .target import Conversion, Run, Target, TargetOptions
 
 
@@ -28,6 +27,8 @@ class OpenVinoIR(Target):
 
     def convert(self, exportable: Exportable, path: Path, options: TargetOptions) -> Conversion:
         import openvino
+
+        from .onnx_file import OnnxFile  # and so onnx, which `openvino_core` does without
 
         onnx, source = OnnxFile(), path.with_name(f"{path.stem}.onnx")
         done = onnx.convert(exportable, source, onnx.checked_options(options.model_dump()))

@@ -9,13 +9,16 @@ values by running the file.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy
+import onnx
 
 from ..errors import ExportError, first_line
 from .narrow import replace_nodes
+from .origins import KEY
 
 LOWEST = 11
 DEFAULT_DOMAIN = ("", "ai.onnx")
@@ -39,8 +42,6 @@ def opset_of(model: Any) -> int:
 
 def lower_opset(name: str, model: Any, opset: int) -> None:
     """Change a model to an older opset; raise with the lowest that works and what is to blame."""
-    import onnx
-
     own = opset_of(model)
     if opset < LOWEST:
         raise ExportError(
@@ -116,8 +117,6 @@ def _reason(node: Any, own: int, opset: int, constants: dict[str, Any]) -> str:
 
 def _is_harmless(node: Any, attribute: Any, constants: dict[str, Any]) -> bool:
     """Whether an attribute changes nothing of what the older operator does here."""
-    import onnx
-
     if (node.op_type, attribute.name) == ("Reshape", "allowzero"):  # what a 0 in a shape means
         shape = constants.get(node.input[1])
         return shape is None or bool(onnx.numpy_helper.to_array(shape).all())
@@ -127,8 +126,6 @@ def _is_harmless(node: Any, attribute: Any, constants: dict[str, Any]) -> bool:
 
 
 def _rewrite(node: Any, own: int, opset: int, constants: dict[str, Any]) -> None:
-    import onnx
-
     schemas = _schemas(node, own, opset)
     if schemas is None:
         return
@@ -174,8 +171,6 @@ def _is_decomposable(node: Any) -> bool:
 
 def _layer_norm(node: Any, graph: Any) -> list[Any]:
     """A layer norm as the operators that ONNX Runtime fuses into one again."""
-    import onnx
-
     attributes = {entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute}
     axis, prefix, (x, *affine) = attributes.get("axis", -1), node.output[0], node.input
     axes = list(range(axis, 0))
@@ -217,8 +212,6 @@ DECOMPOSED: dict[str, Callable[[Any, Any], list[Any]]] = {"LayerNormalization": 
 
 def _schemas(node: Any, own: int, opset: int) -> tuple[Any, Any] | None:
     """The operator's schema now and then; None where it is the same, or not a standard one."""
-    import onnx
-
     if node.domain not in DEFAULT_DOMAIN:
         return None
     new = onnx.defs.get_schema(node.op_type, own)
@@ -230,8 +223,6 @@ def _schemas(node: Any, own: int, opset: int) -> tuple[Any, Any] | None:
 
 
 def _first_version(node: Any, own: int) -> int:
-    import onnx
-
     versions = range(1, own + 1)
     return next(version for version in versions if onnx.defs.has(node.op_type, version))
 
@@ -249,30 +240,22 @@ def _takes(old: Any, at: int, formal: str) -> bool:
 
 
 def _is_variadic(schema: Any) -> bool:
-    import onnx
-
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     formals = (*schema.inputs[-1:], *schema.outputs[-1:])
     return any(formal.option == variadic for formal in formals)
 
 
 def _is_single(formal: Any) -> bool:
-    import onnx
-
     return bool(formal.option == onnx.defs.OpSchema.FormalParameterOption.Single)
 
 
 def _is_default(attribute: Any, schema: Any) -> bool:
-    import onnx
-
     formal = schema.attributes.get(attribute.name)
     return formal is not None and onnx.helper.get_attribute_value(attribute) == _value(formal)
 
 
 def _value(formal: Any) -> Any:
     """The default of an attribute; None where there is none."""
-    import onnx
-
     default = formal.default_value
     return onnx.helper.get_attribute_value(default) if default.name else None
 
@@ -313,10 +296,6 @@ def _named(node: Any) -> str:
 
 def layer_of(node: Any) -> str:
     """The layer that a node was made of; '' where the file does not say it, or it is the model."""
-    import json
-
-    from .origins import KEY
-
     for entry in node.metadata_props:
         if entry.key == KEY and (parts := json.loads(entry.value)):
             return str(parts[0][0])
