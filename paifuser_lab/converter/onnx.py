@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,13 +15,6 @@ from ..quantization import stored_for_onnx
 from ..workload import Inputs
 from .origins import exported_graph, write_parts
 from .program import FlatModel, reason
-
-
-class Names(NamedTuple):
-    """The names that the tensors of a file get; the exporter chooses them where there are none."""
-
-    inputs: Sequence[str] = ()
-    outputs: Sequence[str] = ()
 
 
 def export_onnx(
@@ -44,13 +37,14 @@ def onnx_program(
     shapes: Any = None,
     *,
     with_parts: bool = True,
-    names: Names | None = None,
+    names: tuple[Sequence[str], Sequence[str]] | None = None,
     opset: int | None = None,
 ) -> torch.onnx.ONNXProgram:
     """The ONNX program of a model; with parts, each node knows the layers that it was made of.
 
-    `shapes` are the dynamic dimensions of its input tensors, if there are some. The exporter
-    delivers another opset than asked for without an error: read it back.
+    `shapes` are the dynamic dimensions of its input tensors, if there are some, and `names` are
+    what its inputs and outputs are called. The exporter delivers another opset than asked for
+    without an error: read it back.
     """
     # torch's ONNX optimizer folds a 16-bit batch-norm into weights of fp32; the runtimes have
     # optimizers of their own
@@ -69,30 +63,25 @@ def onnx_program(
         )
         assert program is not None
         if names is not None:
-            _rename(program.model.graph, names)
+            _rename(program.model.graph, *names)
         if with_parts:
-            _optimize_with_parts(program, optimize=optimize)
+            graph = exported_graph(program.model)
+            if optimize:
+                program.optimize()
+            write_parts(program.model, graph)
     return program
 
 
-def _optimize_with_parts(program: torch.onnx.ONNXProgram, *, optimize: bool) -> None:
-    """Optimise as the exporter would, and write into each node which layers it was made of."""
-    graph = exported_graph(program.model)
-    if optimize:
-        program.optimize()
-    write_parts(program.model, graph)
-
-
-def _rename(graph: Any, names: Names) -> None:
+def _rename(graph: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
     """Give the graph's inputs and outputs their names; another value of that name gets a longer
     one.
     """
-    wanted = [*zip(graph.inputs, names.inputs, strict=False)]
+    wanted = [*zip(graph.inputs, inputs, strict=False)]
     taken = {id(value) for value, _ in wanted}
     # an output that is an input as it is keeps that name
     wanted += [
         (value, name)
-        for value, name in zip(graph.outputs, names.outputs, strict=False)
+        for value, name in zip(graph.outputs, outputs, strict=False)
         if id(value) not in taken
     ]
     chosen = {name for _, name in wanted}

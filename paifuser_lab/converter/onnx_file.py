@@ -25,7 +25,7 @@ from ..workload import Inputs, running
 from .exportable import Exportable
 from .layer_parity import first_difference
 from .narrow import to_bf16, to_fp16, widen_bf16, widen_norms
-from .onnx import Names, onnx_program
+from .onnx import onnx_program
 from .opset import lower_opset, opset_of
 from .program import (
     batch_dimensions,
@@ -110,7 +110,7 @@ def onnx_model(exportable: Exportable, options: OnnxOptions) -> Any:
     tensors = exportable.tensors
     shapes = {"tensors": batch_dimensions(tensors)} if options.dynamic else None
     inputs = _with_tensors(exportable.inputs, doubled(tensors) if options.dynamic else tensors)
-    names = Names(exportable.input_names, exportable.output_names)
+    names = exportable.input_names, exportable.output_names
     opset = None if options.opset is None else max(options.opset, OLDEST_OF_TORCH)
     try:
         with running(exportable.module), autocast_as_casts():
@@ -196,14 +196,7 @@ def _save(model: Any, path: Path, inline_bytes: int) -> list[str]:
     for values in weights:
         digest.update(values)
     location = f"{path.stem}.{digest.hexdigest()[:8]}.data"
-    onnx.save_model(
-        model,
-        str(path),
-        save_as_external_data=True,
-        all_tensors_to_one_file=True,
-        location=location,
-        size_threshold=1024,
-    )
+    onnx.save_model(model, str(path), save_as_external_data=True, location=location)
     return [f"its weights are in {location}, which has to stay beside it"]
 
 
