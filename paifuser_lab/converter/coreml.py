@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from ..errors import ExportError
 from ..model.silence import compilers_silenced
 from .exportable import Exportable
-from .lowering import on_macos, program_of, rounds_to_int8, with_stored_constants
+from .lowering import program_of, rounds_to_int8, with_stored_constants
 from .target import Conversion, Run, Target, TargetOptions, not_run
 
 MACOS = "its predictions need macOS"
@@ -38,7 +39,7 @@ class CoreML(Target):
         return Conversion((_check_structure(path, exportable), f"not run: {MACOS}"))
 
     def opened(self, path: Path, threads: int) -> Run:
-        if not on_macos():
+        if platform.system() != "Darwin":
             raise not_run(self.title, MACOS)
         import coremltools
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from operator import attrgetter
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from ..model.silence import compilers_silenced
 from .exportable import Exportable
-from .program import batch_dimensions, doubled
+from .program import batch_dimensions, doubled, layer_of
 from .target import TargetOptions
 
 aten, decomposed = torch.ops.aten, torch.ops.quantized_decomposed
@@ -142,13 +141,6 @@ def _products_of(graph: Graph) -> list[tuple[Node, Node]]:
     return [(node, weight) for node in products if (weight := _weight_of(node)) is not None]
 
 
-def layer_of(node: Node) -> str:
-    """The path of the layer that an operator was captured in."""
-    stack = node.meta.get("nn_module_stack") or {}
-    path = str(next(reversed(stack.values()))[0]) if stack else ""
-    return path.removeprefix("L['self'].").removeprefix("model.")
-
-
 def _use_signed_values(graph: Graph) -> None:
     """Shift 0…255 to -128…127, zero point and all: the same values behind them."""
     for node in graph.nodes:
@@ -213,8 +205,3 @@ def operator_names(nodes: list[Node]) -> str:
     """The operators of nodes, each once, in the order of the program."""
     names = (getattr(node.target, "__name__", str(node.target)) for node in nodes)
     return ", ".join(dict.fromkeys(name.removesuffix(".default") for name in names))
-
-
-def on_macos() -> bool:
-    """Whether this is macOS, where alone Core ML runs."""
-    return sys.platform == "darwin"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from ..errors import ExportError, MeasureError, first_line
@@ -190,13 +190,14 @@ def describe_layer(function: FlatModel, operator: str, tensors: list[Tensor]) ->
     wanted = operator.replace("::", ".").removeprefix("torch.ops.")
     for node in program.graph.nodes:
         if str(node.target).removesuffix(".default").startswith(wanted.removesuffix(".default")):
-            stack = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
-            return describe(function.model, _own_path(stack[-1]) if stack else "")
+            return describe(function.model, layer_of(node))
     return describe(function.model, "")
 
 
-def _own_path(path: str) -> str:
-    """A path in FlatModel as a path in the model."""
+def layer_of(node: fx.Node) -> str:
+    """The path in the model of the layer that a FlatModel's operator was captured in."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = str(next(reversed(stack.values()))[0]) if stack else ""
     return path.removeprefix("L['self'].").removeprefix(ROOT).removeprefix(".")
 
 

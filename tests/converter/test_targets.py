@@ -179,7 +179,7 @@ def test_a_file_of_tensors_is_read_as_it_was_written(tmp_path_factory, tensors):
 
 @needs("coremltools")
 def test_core_ml_is_converted_checked_and_not_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(coreml, "on_macos", lambda: False)
+    monkeypatch.setattr(coreml, "platform", SimpleNamespace(system=lambda: "Linux"))
     exportable, path = Exportable.of(net()), tmp_path / "model.mlpackage"
     conversion = CoreML().convert(exportable, path, CoreML.Options(precision="fp16"))
     assert "operators, inputs and outputs of the model's shapes" in conversion.notes[0]
