@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..converter import Graph, Node, Part, read_graph
-from ..converter.openvino import openvino_core
+from ..converter.openvino import infer_request
 from ..workload import Inputs
 from .exported import Arrays, Exported, Session
 from .nodes import EngineNode, NodeRecorder
@@ -38,7 +38,7 @@ class OpenVino(Exported):
 
     def open(self, path: Path, names: list[str]) -> Session:
         """Read and compile the file; one infer request is reused for all calls."""
-        request = self._request(path, {})
+        request = self._request(path)
 
         def run(tensors: Arrays) -> Arrays:
             outputs = request.infer(
@@ -50,26 +50,15 @@ class OpenVino(Exported):
 
     def record(self, path: Path, names: list[str], tensors: Arrays) -> OpenVinoRecorder:
         """Compile the file once more, with performance counters."""
-        recorder = OpenVinoRecorder(self._request(path, {"PERF_COUNT": True}), read_graph(path))
+        recorder = OpenVinoRecorder(self._request(path, PERF_COUNT=True), read_graph(path))
         recorder.warm_up(tensors)
         return recorder
 
-    def _request(self, path: Path, more: dict[str, Any]) -> Any:
+    def _request(self, path: Path, **more: Any) -> Any:
         in_bf16 = self.allows_bf16 or any(
             weight.dtype == torch.bfloat16 for weight in self.module.parameters()
         )
-        settings = {
-            "INFERENCE_NUM_THREADS": self.threads,
-            "INFERENCE_PRECISION_HINT": "bf16" if in_bf16 else "f32",
-            "PERFORMANCE_HINT": "LATENCY",
-            "ENABLE_MMAP": False,
-            # else it rounds the inputs of layers with int4 weights to int8, where the CPU has VNNI
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
-            **more,
-        }
-        core = openvino_core()
-        compiled = core.compile_model(core.read_model(str(path)), "CPU", settings)
-        return compiled.create_infer_request()
+        return infer_request(path, self.threads, "bf16" if in_bf16 else "f32", **more)
 
 
 class OpenVinoRecorder(NodeRecorder):

@@ -359,7 +359,7 @@ def test_a_model_of_the_zoo_runs_with_other_batch_sizes(engine: str) -> None:
 
 
 def test_an_engine_that_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    from paifuser_lab.engines import openvino
+    from paifuser_lab.converter import openvino
 
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
     openvino.openvino_core.cache_clear()
