@@ -120,8 +120,8 @@ class _Conversion:
         if name not in self.values:
             if name not in self.file.weights:
                 raise NotConvertibleError(f"it reads {shown(name)}, which nothing makes")
-            weight = self.file.weights[name]
-            self.values[name] = Constant(self.file.tensor(weight), _weight_path(name))
+            weight = tensor_of(self.file.weights[name], self.file.path)
+            self.values[name] = Constant(weight, _weight_path(name))
         return self.values[name]
 
     def _constant(self, name: str) -> Constant | None:

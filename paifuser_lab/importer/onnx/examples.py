@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import onnx
 import torch
@@ -19,22 +18,16 @@ LENGTH = 16  # every other size that the file leaves open
 SECOND_BATCH = 3
 # operators that hand on the indices that they read
 PASSES_ON = ("Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+Pair = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class OpenSize:
-    """A size that the file leaves open: its name, and its value in two examples."""
-
-    name: str
-    first: int
-    second: int
-
-
-def open_sizes(file: OnnxFile, batch: int, sizes: Mapping[str, int]) -> dict[str, OpenSize]:
-    """The sizes that the file leaves open, by name; `sizes` gives some by the user's choice."""
+def open_sizes(file: OnnxFile, batch: int, sizes: Mapping[str, int]) -> dict[str, Pair]:
+    """The sizes that the file leaves open, by name, each with its value in two examples; `sizes`
+    gives some by the user's choice.
+    """
     for name, size in sizes.items():
         check_count(f"sizes[{name!r}]", size, error=WorkloadError)
-    found: dict[str, OpenSize] = {}
+    found: dict[str, Pair] = {}
     for value in file.inputs:
         dims = value.type.tensor_type.shape.dim
         for axis, dim in enumerate(dims):
@@ -48,7 +41,7 @@ def open_sizes(file: OnnxFile, batch: int, sizes: Mapping[str, int]) -> dict[str
             else:
                 first, second = LENGTH, LENGTH + LENGTH // 2
             first = sizes.get(name, first)
-            found.setdefault(name, OpenSize(name, first, second if second != first else first * 2))
+            found.setdefault(name, (first, second if second != first else first * 2))
     if unknown := sizes.keys() - found.keys():
         known = ", ".join(map(shown, found)) or "none"
         raise WorkloadError(
@@ -58,7 +51,7 @@ def open_sizes(file: OnnxFile, batch: int, sizes: Mapping[str, int]) -> dict[str
 
 
 def examples(
-    file: OnnxFile, sizes: Mapping[str, OpenSize], seed: int, batch: int
+    file: OnnxFile, sizes: Mapping[str, Pair], seed: int, batch: int
 ) -> list[dict[str, Tensor]]:
     """Inputs for each example: one if no size is open, else one of each of two sizes."""
     generator = torch.Generator().manual_seed(seed)
@@ -80,7 +73,7 @@ def symbol_of(value: onnx.ValueInfoProto, axis: int) -> str:
 def _shape(
     file: OnnxFile,
     value: onnx.ValueInfoProto,
-    sizes: Mapping[str, OpenSize],
+    sizes: Mapping[str, Pair],
     index: int,
     batch: int,
 ) -> tuple[int, ...]:
@@ -94,8 +87,7 @@ def _shape(
                     "export it with an open batch."
                 )
         else:
-            size = sizes[symbol_of(value, axis)]
-            shape.append(size.second if index else size.first)
+            shape.append(sizes[symbol_of(value, axis)][index])
     return checked_shape(shape, f"{file.path.name}: the input {shown(value.name)}")
 
 

@@ -155,10 +155,6 @@ class OnnxFile:
             for tensor in _tensors(graph)
         )
 
-    def tensor(self, tensor: onnx.TensorProto) -> Tensor:
-        """The values of a weight or a constant."""
-        return tensor_of(tensor, self.path)
-
 
 def read_onnx(path: str | Path) -> OnnxFile:
     """Read an ONNX file; a file that is damaged or asks for too much is refused in one sentence."""
