@@ -23,13 +23,11 @@ def conv(call: Call) -> Value:
     rank = len(shape_of(weight)) - 2
     x, padding, options = _window(call, rank, tuple(shape_of(weight)[2:]))
     groups = int(call.attribute("group", 1))
-    functions = {1: (nn.Conv1d, F.conv1d), 2: (nn.Conv2d, F.conv2d), 3: (nn.Conv3d, F.conv3d)}
-    kind, function = _of_rank(functions, rank)
     if not isinstance(weight, Constant) or not (bias is None or isinstance(bias, Constant)):
         options = {"padding": padding, "groups": groups, **options}
-        return call.call(function, x, weight, bias, **options)  # type: ignore[no-any-return]
+        return call.call(_of_rank(F, "conv", rank), x, weight, bias, **options)  # type: ignore[no-any-return]
     outputs, inputs, *kernel = weight.tensor.shape
-    layer = kind(
+    layer = _of_rank(nn, "Conv", rank)(
         inputs * groups,
         outputs,
         tuple(kernel),
@@ -58,8 +56,7 @@ def conv_transpose(call: Call) -> Value:
         extra = [more - (last - first) for more, first, last in zip(extra, begin, end, strict=True)]
         if min(extra) < 0:
             raise NotConvertibleError("its pads differ at the two ends")
-    kinds = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
-    layer = _of_rank(kinds, rank)(
+    layer = _of_rank(nn, "ConvTranspose", rank)(
         inputs,
         outputs * groups,
         tuple(kernel),
@@ -152,10 +149,7 @@ def batch_norm(call: Call) -> Value:
     if call.attribute("training_mode", 0) or len(call.node.output) > 1:
         raise NotConvertibleError("it is exported in training mode")
     scale, bias, mean, variance = (call.weight(index).tensor for index in range(1, 5))
-    kinds = {
-        2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d,
-    }  # fmt: skip
-    layer = _of_rank(kinds, call.rank(0))(
+    layer = _of_rank(nn, "BatchNorm", max(1, call.rank(0) - 2))(
         len(scale), eps=float(call.attribute("epsilon", 1e-5)), device=META, dtype=scale.dtype
     )
     weights = {"weight": scale, "bias": bias, "running_mean": mean, "running_var": variance}
@@ -202,8 +196,7 @@ def max_pool(call: Call) -> Value:
         raise NotConvertibleError("it returns indices, which count otherwise than torch's")
     kernel = tuple(call.attribute("kernel_shape"))
     x, padding, options = _window(call, len(kernel), kernel, fill=float("-inf"))
-    kinds = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
-    layer = _of_rank(kinds, len(kernel))(
+    layer = _of_rank(nn, "MaxPool", len(kernel))(
         kernel, padding=padding, ceil_mode=bool(call.attribute("ceil_mode", 0)), **options
     )
     return call.tree.layer(call.path, layer, {}, x)  # type: ignore[no-any-return]
@@ -220,8 +213,7 @@ def average_pool(call: Call) -> Value:
     if any(size != 1 for size in call.attribute("dilations", [1])):
         raise NotConvertibleError("it is dilated")
     x, padding, options = _window(call, len(kernel), kernel)
-    kinds = {1: nn.AvgPool1d, 2: nn.AvgPool2d, 3: nn.AvgPool3d}
-    layer = _of_rank(kinds, len(kernel))(
+    layer = _of_rank(nn, "AvgPool", len(kernel))(
         kernel,
         stride=options["stride"],
         padding=padding,
@@ -234,11 +226,9 @@ def average_pool(call: Call) -> Value:
 @operator("GlobalAveragePool", "GlobalMaxPool")
 def global_pool(call: Call) -> Value:
     """One value for each channel."""
-    rank = call.rank(0) - 2
-    average = {1: nn.AdaptiveAvgPool1d, 2: nn.AdaptiveAvgPool2d, 3: nn.AdaptiveAvgPool3d}
-    maximum = {1: nn.AdaptiveMaxPool1d, 2: nn.AdaptiveMaxPool2d, 3: nn.AdaptiveMaxPool3d}
-    kinds: Any = average if call.node.op_type == "GlobalAveragePool" else maximum
-    return call.tree.layer(call.path, _of_rank(kinds, rank)(1), {}, call.value(0))  # type: ignore[no-any-return]
+    kind = "AdaptiveAvgPool" if call.node.op_type == "GlobalAveragePool" else "AdaptiveMaxPool"
+    layer = _of_rank(nn, kind, call.rank(0) - 2)(1)
+    return call.tree.layer(call.path, layer, {}, call.value(0))  # type: ignore[no-any-return]
 
 
 def embedding(call: Call) -> Value | None:
@@ -294,10 +284,11 @@ def _tuple(call: Call, name: str, rank: int) -> tuple[int, ...]:
     return tuple(int(size) for size in call.attribute(name, [1] * rank))
 
 
-def _of_rank(kinds: dict[int, Any], rank: int) -> Any:
-    if rank not in kinds:
+def _of_rank(module: Any, name: str, rank: int) -> Any:
+    """What a module of torch has of this name for so many dimensions of an image."""
+    if rank not in (1, 2, 3):
         raise NotConvertibleError(f"torch has no such layer in {rank} dimensions")
-    return kinds[rank]
+    return getattr(module, f"{name}{rank}d")
 
 
 def _weights(weight: Constant, bias: Constant | None) -> dict[str, Tensor]:
