@@ -195,7 +195,7 @@ class _Export:
             bytes=size_bytes(self.artefact.parent),
             convert_s=convert_s,
             opset=conversion.opset,
-            notes=(*exportable.notes, *conversion.notes),
+            notes=(*exportable.work.notes, *conversion.notes),
             threads=self.threads,
             weights_hash=exportable.weights_hash,
             inputs=exportable.input_names,

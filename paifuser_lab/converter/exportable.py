@@ -19,7 +19,6 @@ from ..model.formats import FLOATS
 from ..model.weights import weights_hash
 from ..quantization import QuantizedLayer
 from ..quantization.float_formats import autocast_dtypes, cast_at_boundary
-from ..records import ImagePreprocessing
 from ..workload import UNSEEN, Inputs, Workload, running
 from .program import FlatModel, check_repeatable, exported_program, other_inputs
 
@@ -147,21 +146,11 @@ class Exportable:
         """The hash of the exported weights."""
         return weights_hash(self.module)
 
-    @property
-    def preprocessing(self) -> ImagePreprocessing | None:
-        """How a picture becomes its input, where its workload states that."""
-        return self.work.preprocessing
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is to be known of its workload, such as that its inputs were inferred."""
-        return self.work.notes
-
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The names of the classes, where the workload or the model's config has them."""
-        if self.preprocessing is not None and self.preprocessing.classes:
-            return self.preprocessing.classes
+        if self.work.preprocessing is not None and self.work.preprocessing.classes:
+            return self.work.preprocessing.classes
         labels = getattr(getattr(self.module, "config", None), "id2label", None)
         return tuple(map(str, labels.values())) if isinstance(labels, dict) else ()
 

@@ -166,7 +166,7 @@ def _describe(model: Any, exportable: Exportable, options: OnnxOptions) -> None:
     }
     if exportable.labels:
         properties["paifuser_lab.labels"] = json.dumps(exportable.labels)
-    if (stated := exportable.preprocessing) is not None:
+    if (stated := exportable.work.preprocessing) is not None:
         properties["paifuser_lab.preprocessing"] = stated.model_dump_json()
     onnx.helper.set_model_props(model, properties)
     if options.dynamic:

@@ -66,10 +66,9 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def _known_licence(work: Workload | None) -> str:
+def _known_licence(work: Workload) -> str:
     """The licence of a model of the zoo; of every other one it is not known."""
-    origin = work.origin if work is not None else None
-    return OURS if origin is not None and origin.name in models() else UNKNOWN
+    return OURS if work.origin is not None and work.origin.name in models() else UNKNOWN
 
 
 def _input_row(spec: InputSpec) -> dict[str, str]:

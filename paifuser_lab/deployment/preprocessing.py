@@ -61,10 +61,10 @@ def preprocessing_of(
         _spec(name, tensor, exportable.module, is_dynamic=is_dynamic)
         for name, tensor in zip(exportable.input_names, exportable.tensors, strict=True)
     ]
-    own, work = exportable.preprocessing, exportable.work
-    if stated and work is not None:
+    own = exportable.work.preprocessing
+    if stated:
         known = own.model_dump() if own is not None else {}
-        own = checked_preprocessing(work, {**known, **stated})
+        own = checked_preprocessing(exportable.work, {**known, **stated})
     if own is not None and specs[0].kind == "image":
         count = specs[0].shape[1] or 1
         mean, std = (
