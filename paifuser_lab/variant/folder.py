@@ -140,11 +140,6 @@ class SavedFolder:
     saved: SavedModel
     torch: str
 
-    @property
-    def weights(self) -> Path:
-        """The path of the weights."""
-        return self.path / WEIGHTS
-
 
 def is_folder(name: str | Path) -> bool:
     """Whether a folder exists that holds a recipe."""
@@ -281,7 +276,7 @@ def rebuild(folder: SavedFolder, work: Workload, module: nn.Module) -> tuple[Dra
         if not step.is_last:
             _rebuild(folder, draft, step, saved)
     try:
-        load_weights(draft.module, folder.weights)
+        load_weights(draft.module, folder.path / WEIGHTS)
     except FileError as error:
         raise FileError(
             f"{folder.path} does not fit {work.name}: {error} {_changed(work)}"

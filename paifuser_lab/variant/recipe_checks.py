@@ -118,9 +118,7 @@ def check_frame(data: Any, lines: Lines, text: str) -> None:
 
 
 def checked_name(workload: str | None) -> str | None:
-    """Raise unless a workload's name is None or text that can be written into a file."""
-    if workload is not None and not isinstance(workload, str):
-        raise RecipeError(f"The workload's name is {workload!r}; give text, such as 'resnet18'.")
+    """Raise unless a workload's name is None or can be written into a file."""
     if workload is not None and not is_encodable(workload):
         raise RecipeError(
             f"The workload's name {workload!r} cannot be written into a file; remove the lone "
