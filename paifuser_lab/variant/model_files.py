@@ -5,7 +5,9 @@ and whether it still holds what it held.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +22,9 @@ WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 # of a workload, which a file does not have
 PARTS = ("name", "loss", "train", "test", "metric", "preprocessing")
 OPTIONS = ("inputs", "sizes", "text", *PARTS)
-
-
-def _load_onnx(*args: Any, **options: Any) -> Imported:
-    from ..importer.onnx import load_onnx
-
-    return load_onnx(*args, **options)
-
-
-def _load_pt2(*args: Any, **options: Any) -> Imported:
-    from ..importer.pt2 import load_pt2
-
-    with compilers_silenced():
-        return load_pt2(*args, **options)
-
-
-def _load_gguf(*args: Any, **options: Any) -> Imported:
-    from ..importer.gguf import load_gguf
-
-    return load_gguf(*args, **options)
-
-
 PROGRAM = ".pt2"
-READERS: dict[str, Callable[..., Imported]] = {
-    ".onnx": _load_onnx, PROGRAM: _load_pt2, ".gguf": _load_gguf,
-}  # fmt: skip
+# suffix → what reads the file, imported where one is read
+READERS = {".onnx": "onnx:load_onnx", PROGRAM: "pt2:load_pt2", ".gguf": "gguf:load_gguf"}
 
 
 def is_model_file(name: str) -> bool:
@@ -76,7 +56,11 @@ def weights_alone(name: str) -> PaifuserError:
 
 def read_model_file(name: str, **options: Any) -> Imported:
     """Read the file that a name means."""
-    return READERS[Path(name).suffix.lower()](name, **options)
+    file, _, function = READERS[Path(name).suffix.lower()].partition(":")
+    read = getattr(import_module(f"..importer.{file}", __package__), function)
+    with compilers_silenced() if is_program(name) else nullcontext():
+        imported: Imported = read(name, **options)
+    return imported
 
 
 def check_options(name: str, options: Iterable[str]) -> None:
