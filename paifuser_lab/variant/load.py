@@ -62,17 +62,8 @@ def load(
     trust: bool = False,
     **options: Any,
 ) -> Workload:
-    """Load a workload by name: a model of the zoo, an ONNX file, a `.pt2` program of torch.export,
-    a GGUF file, `hf:TYPE` from a transformers config, `hf:PATH` from a folder of a checkpoint,
-    or `package.module:function` or `file.py:function`, also of a class.
-
-    Equal seeds give equal weights. A function chooses its batch size itself. `data` is a
-    `package.module:function` that returns the train and test batches, in place of any that the
-    model comes with. A program of torch.export is loaded with `trust`.
-
-    `text` gives a language model a plain file: three quarters to learn from, the rest to judge by.
-    Other options are passed to the function, or to the transformers config (`load("hf:bert",
-    num_hidden_layers=2)`).
+    """Load a workload by a name that is no folder; `lab.load` says which there are, and what its
+    options mean.
     """
     check_count("batch", batch, error=WorkloadError)
     target = device_of(device)

@@ -30,11 +30,14 @@ def load(
     **options: Any,
 ) -> Workload:
     """Load a workload by name: a model of the zoo, an ONNX file, a `.pt2` program of torch.export,
-    `hf:TYPE` from a transformers config, `hf:PATH` from a folder of a checkpoint, or
+    a GGUF file, `hf:TYPE` from a transformers config, `hf:PATH` from a folder of a checkpoint, or
     `package.module:function` or `file.py:function`, also of a class; or from a folder.
 
-    Equal seeds give equal weights. A function chooses its batch size itself. Options are passed to
-    the function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
+    Equal seeds give equal weights. A function chooses its batch size itself. `data` is a
+    `package.module:function` that returns the train and test batches, in place of any that the
+    model comes with; `text` gives a language model a plain file: three quarters to learn from, the
+    rest to judge by. Other options are passed to the function, or to the transformers config
+    (`load("hf:bert", num_hidden_layers=2)`).
 
     A folder written by `variant.save` gives the compressed model with its engine and the original's
     inputs, data and metric; the original is built by the name in the folder, or is `work`. A name
