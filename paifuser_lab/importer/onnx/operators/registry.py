@@ -120,11 +120,11 @@ OPERATORS: dict[str, Rule] = {}
 SIZE_RULES: dict[str, Callable[[Call], Sizes | None]] = {}
 
 
-def operator(*names: str) -> Callable[[Rule], Rule]:
-    """Register the counterpart of some operators."""
+def operator(*names: str, table: dict[str, Any] = OPERATORS) -> Callable[[Rule], Rule]:
+    """Register the counterpart of some operators in a table."""
 
     def register(function: Rule) -> Rule:
-        OPERATORS.update(dict.fromkeys(names, function))
+        table.update(dict.fromkeys(names, function))
         return function
 
     return register

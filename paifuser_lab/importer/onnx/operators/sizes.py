@@ -47,14 +47,6 @@ def size(call: Call) -> Sizes:
     return Sizes((total,), is_scalar=True)
 
 
-def _rule(*names: str) -> Callable[[Callable[[Call], Sizes | None]], Any]:
-    def register(function: Callable[[Call], Sizes | None]) -> Any:
-        SIZE_RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return register
-
-
 def _all(call: Call) -> list[Sizes] | None:
     """All inputs as integers; None if one is not."""
     each = [sizes_of(value, call.tree.examples) for value in call.inputs]
@@ -62,7 +54,7 @@ def _all(call: Call) -> list[Sizes] | None:
     return found if len(found) == len(each) else None
 
 
-@_rule(*ARITHMETIC)
+@operator(*ARITHMETIC, table=SIZE_RULES)
 def _arithmetic(call: Call) -> Sizes | None:
     both = _all(call)
     if both is None or len(both) != 2:
@@ -84,7 +76,7 @@ def _repeated(sizes: Sizes, count: int) -> tuple[Size, ...]:
     return sizes.items * count if len(sizes.items) == 1 else sizes.items
 
 
-@_rule("Gather")
+@operator("Gather", table=SIZE_RULES)
 def _gather(call: Call) -> Sizes | None:
     both = _all(call)
     if both is None:
@@ -95,7 +87,7 @@ def _gather(call: Call) -> Sizes | None:
     return Sizes(tuple(both[0].items[index] for index in chosen), both[1].is_scalar)
 
 
-@_rule("Concat")
+@operator("Concat", table=SIZE_RULES)
 def _concat(call: Call) -> Sizes | None:
     parts = _all(call)
     if parts is None or any(part.is_scalar for part in parts):
@@ -103,7 +95,7 @@ def _concat(call: Call) -> Sizes | None:
     return Sizes(tuple(item for part in parts for item in part.items))
 
 
-@_rule("Slice")
+@operator("Slice", table=SIZE_RULES)
 def _slice(call: Call) -> Sizes | None:
     sizes = sizes_of(call.inputs[0], call.tree.examples)
     start, end = call.integers(1, "starts"), call.integers(2, "ends")
@@ -113,19 +105,19 @@ def _slice(call: Call) -> Sizes | None:
     return Sizes(sizes.items[start[0] : end[0] : step[0]])
 
 
-@_rule("Squeeze")
+@operator("Squeeze", table=SIZE_RULES)
 def _squeeze(call: Call) -> Sizes | None:
     sizes = sizes_of(call.inputs[0], call.tree.examples)
     return None if sizes is None or len(sizes.items) != 1 else Sizes(sizes.items, is_scalar=True)
 
 
-@_rule("Unsqueeze")
+@operator("Unsqueeze", table=SIZE_RULES)
 def _unsqueeze(call: Call) -> Sizes | None:
     sizes = sizes_of(call.inputs[0], call.tree.examples)
     return None if sizes is None or not sizes.is_scalar else Sizes(sizes.items)
 
 
-@_rule("Reshape")
+@operator("Reshape", table=SIZE_RULES)
 def _reshape(call: Call) -> Sizes | None:
     sizes, shape = sizes_of(call.inputs[0], call.tree.examples), call.integers(1)
     if sizes is None or shape is None or len(shape) > 1:
@@ -133,30 +125,27 @@ def _reshape(call: Call) -> Sizes | None:
     return Sizes(sizes.items, is_scalar=not shape)
 
 
-@_rule("Identity")
+@operator("Identity", table=SIZE_RULES)
 def _identity(call: Call) -> Sizes | None:
     return sizes_of(call.inputs[0], call.tree.examples)
 
 
-@_rule("Cast")
+@operator("Cast", table=SIZE_RULES)
 def _cast(call: Call) -> Sizes | None:
     is_integer = call.attribute("to") in (6, 7)  # int32 and int64
     return sizes_of(call.inputs[0], call.tree.examples) if is_integer else None
 
 
-@_rule("Where")
+@operator("Where", table=SIZE_RULES)
 def _where(call: Call) -> Sizes | None:
-    inputs = call.inputs
-    parts = [sizes_of(value, call.tree.examples) for value in inputs]
-    if any(part is None for part in parts):
+    parts = _all(call)
+    if parts is None:
         return None
-    condition, yes, no = [part for part in parts if part is not None]
-    count = max(len(part.items) for part in (condition, yes, no))
-    if any(len(part.items) not in (1, count) for part in (condition, yes, no)):
+    count = max(len(part.items) for part in parts)
+    if any(len(part.items) not in (1, count) for part in parts):
         return None
     chosen = []
-    rows = zip(*(_repeated(part, count) for part in (condition, yes, no)), strict=True)
-    for flag, first, second in rows:
+    for flag, first, second in zip(*(_repeated(part, count) for part in parts), strict=True):
         if not isinstance(flag.value, int):
             return None
         chosen.append(first if flag.value else second)
