@@ -24,8 +24,6 @@ from ..records import LayerDifference
 from .exportable import Exportable
 from .origins import Graph, read_graph
 
-TARGET = "onnx"
-
 
 class Site(NamedTuple):
     """A layer whose output is a tensor of the file."""
@@ -57,7 +55,7 @@ def first_difference(
     found = sites[place] if place < len(sites) else None
     error = errors.get(place, math.nan)
     return LayerDifference(
-        target=TARGET,
+        target="onnx",
         layer=found.layer if found else "",
         operator=found.operator if found else "",
         error=error if math.isfinite(error) else None,

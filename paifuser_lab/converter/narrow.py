@@ -8,13 +8,12 @@ import numpy
 import onnx
 import torch
 
+NORMS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
 # what overflows or loses too much in fp16 stays in fp32, besides the converter's own list
 UNSAFE_IN_FP16 = (
+    *NORMS,
     "Softmax",
     "LogSoftmax",
-    "LayerNormalization",
-    "InstanceNormalization",
-    "GroupNormalization",
     "Exp",
     "Log",
     "Pow",
@@ -24,7 +23,6 @@ UNSAFE_IN_FP16 = (
     "ReduceSumSquare",
     "ReduceLogSumExp",
 )
-NORMS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
 LEAST_VALUES = 256  # of a weight that is worth a node of its own
 STORED = "_bf16"  # ends the names of tensors in bf16
 IN_FP32 = "computed with in fp32: ONNX Runtime has no kernels in bf16 on a CPU"

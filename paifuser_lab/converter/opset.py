@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy
 import onnx
@@ -24,13 +24,6 @@ LOWEST = 11
 DEFAULT_DOMAIN = ("", "ai.onnx")
 NORM_PARTS = ("mean", "centred", "squares", "variance", "stable", "deviation", "normal")
 OLD_IR = 7  # of the runtimes that read opset 13 only
-
-
-class Obstacle(NamedTuple):
-    """A node that an older opset cannot express."""
-
-    node: Any
-    reason: str
 
 
 def opset_of(model: Any) -> int:
@@ -52,11 +45,11 @@ def lower_opset(name: str, model: Any, opset: int) -> None:
         lowest = next(
             version
             for version in range(opset + 1, own + 1)
-            if version == own or _first_obstacle(model, own, version) is None
+            if version == own or not _first_obstacle(model, own, version)
         )
         raise ExportError(
-            f"{name} cannot be exported in opset {opset}: {_named(obstacle.node)} "
-            f"{obstacle.reason}; the lowest that works is {lowest}."
+            f"{name} cannot be exported in opset {opset}: {obstacle}; the lowest that works is "
+            f"{lowest}."
         )
     _decompose(model.graph, own, opset)
     constants = _constants(model.graph)
@@ -76,15 +69,16 @@ def lower_opset(name: str, model: Any, opset: int) -> None:
         ) from error
 
 
-def _first_obstacle(model: Any, own: int, opset: int) -> Obstacle | None:
+def _first_obstacle(model: Any, own: int, opset: int) -> str:
+    """Which node an older opset cannot express, and why; '' where it can express all."""
     constants = _constants(model.graph)
     return next(
         (
-            Obstacle(node, reason)
+            f"{_named(node)} {reason}"
             for node in _nodes(model.graph)
             if (reason := _reason(node, own, opset, constants))
         ),
-        None,
+        "",
     )
 
 

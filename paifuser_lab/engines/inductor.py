@@ -20,7 +20,6 @@ PREPACKED = (
     "mkl::_mkl_linear",
     "onednn::",
 )
-PLAIN = ("aten::convolution", "aten::addmm", "aten::linear")
 
 
 class Inductor(Engine):
