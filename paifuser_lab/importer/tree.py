@@ -107,27 +107,19 @@ class Tree:
         args, kwargs = self._mapped(self._node, args, kwargs)
         return self._traced(self.graph.call_function(function, args, kwargs), metas)
 
-    def layer(
-        self, path: str, layer: nn.Module, weights: dict[str, Tensor], *args: Value, **kwargs: Any
-    ) -> Any:
+    def layer(self, path: str, layer: nn.Module, weights: dict[str, Tensor], x: Value) -> Any:
         """Call a layer, which was made on the meta device and gets these weights.
 
         Layers that are given the same tensor share one parameter.
         """
         layer.eval()
-        metas = [
-            self._computed(layer, *self._mapped(_meta(index), args, kwargs))
-            for index in range(self.examples)
-        ]
+        metas = [self._computed(layer, [_meta(index)(x)], {}) for index in range(self.examples)]
         for name, tensor in weights.items():
-            if name in layer._buffers:
-                setattr(layer, name, tensor)
-                continue
-            setattr(layer, name, self._parameter(tensor))
+            is_buffer = name in layer._buffers
+            setattr(layer, name, tensor if is_buffer else self._parameter(tensor))
         _without_meta(layer)
         path = self._add(path, layer)
-        nodes, options = self._mapped(self._node, args, kwargs)
-        return self._traced(self.graph.call_module(path, nodes, options), metas)
+        return self._traced(self.graph.call_module(path, (self._node(x),)), metas)
 
     def size(self, value: Traced, axis: int) -> Size:
         """The size of a dimension: a number if it is the same for all examples."""
@@ -145,11 +137,11 @@ class Tree:
 
     def tensor(self, items: Sequence[Size], *, is_scalar: bool = False) -> Value:
         """Sizes as a tensor of integers."""
-        if not any(isinstance(item.value, fx.Node) for item in items):
-            values = [item.value for item in items]
-            return Constant(torch.tensor(values[0] if is_scalar else values, dtype=torch.int64))
         values = [item.value for item in items]
-        node = self.graph.call_function(torch.tensor, (values[0] if is_scalar else values,))
+        integers = values[0] if is_scalar else values
+        if not any(isinstance(value, fx.Node) for value in values):
+            return Constant(torch.tensor(integers, dtype=torch.int64))
+        node = self.graph.call_function(torch.tensor, (integers,))
         shape = () if is_scalar else (len(items),)
         meta = torch.empty(shape, dtype=torch.int64, device="meta")
         return Traced(node, (meta,) * self.examples)

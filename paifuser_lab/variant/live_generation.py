@@ -12,7 +12,6 @@ from functools import partial
 from statistics import median
 
 import torch
-from torch import Tensor
 
 from ..engines.decoding import ReplayDecoder
 from ..errors import ShouldStop, keep_when_stopped, stop_if_asked
@@ -52,7 +51,7 @@ class Writer:
         """Read the prompt, and write the first token; the ms of that."""
         self.decoder.reset()
         began = time.perf_counter()
-        self.tokens = [_likeliest(self.decoder.feed(prompt))]
+        self.tokens = [int(self.decoder.feed(prompt).argmax())]
         return 1e3 * (time.perf_counter() - began)
 
     def write(self, most: int) -> float:
@@ -60,7 +59,7 @@ class Writer:
         taken = list[float]()
         for _ in range(min(A_TURN, most - len(self.tokens))):
             began = time.perf_counter()
-            self.tokens.append(_likeliest(self.decoder.feed(self.tokens[-1:])))
+            self.tokens.append(int(self.decoder.feed(self.tokens[-1:]).argmax()))
             taken.append(1e3 * (time.perf_counter() - began))
         return median(taken)
 
@@ -112,10 +111,6 @@ def _begun(work: Workload, text: str) -> tuple[Generation, list[int], int]:
     written = max(FEWEST, min(NEW_TOKENS, most - read))
     made = work.generation(read, written)  # raises where they do not fit
     return made, given or made.prompt, written
-
-
-def _likeliest(logits: Tensor) -> int:
-    return int(logits.argmax())
 
 
 def _record(
