@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Sequence
 from functools import cache, partial
@@ -20,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..errors import MeasureError, MissingExtraError
-from .genai import GenAIDecoder
+from .genai import GenAIDecoder, run_alone
 from .gguf_file import write_gguf
 from .openvino import openvino_core
 
@@ -101,12 +99,8 @@ class OpenVINODecoder:
         if not find_spec("openvino_genai"):
             raise MissingExtraError("openvino_genai", extra="language", needed_for=path.name)
         # in a process of its own: files of some types end it by a division by zero
-        converted = subprocess.run(
-            [sys.executable, "-c", CONVERT, str(path)], capture_output=True, text=True, check=False
-        )
-        if converted.returncode:
-            lines = converted.stderr.strip().splitlines() or [f"status {converted.returncode}"]
-            raise MeasureError(f"OpenVINO GenAI does not read {path.name} ({lines[-1][:160]}).")
+        if reason := run_alone(CONVERT, path):
+            raise MeasureError(f"OpenVINO GenAI does not read {path.name} ({reason}).")
         settings = {
             "INFERENCE_NUM_THREADS": threads,
             "INFERENCE_PRECISION_HINT": "f32",

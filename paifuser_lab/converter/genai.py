@@ -79,7 +79,9 @@ class GenAIDecoder:
         weights = dict(named_weights(work, model, "files of ONNX Runtime GenAI"))
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             _save_checkpoint(work, weights, Path(folder))
-            _build(work, Path(folder), path.parent)
+            # in a process of its own: the builder puts modules of common names on the path
+            if reason := run_alone(BUILD, Path(folder), path.parent, HF_HUB_OFFLINE="1"):
+                raise ExportError(f"ONNX Runtime GenAI does not build {work.name} ({reason}).")
         integers = {name: one for name, one in weights.items() if isinstance(one, Quantized)}
         if integers:
             _put_integers(path, integers)
@@ -106,18 +108,17 @@ def _in_fp32(weight: Tensor | Quantized) -> Tensor:
     return whole.float().contiguous()
 
 
-def _build(work: Workload, source: Path, folder: Path) -> None:
-    # in a process of its own: the builder puts modules of common names on the path
-    built = subprocess.run(
-        [sys.executable, "-c", BUILD, str(source), str(folder)],
+def run_alone(code: str, *paths: Path, **environment: str) -> str:
+    """Run code in a process of its own; the last line of its error, '' where it succeeds."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, paths)],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, **environment},
     )
-    if built.returncode:
-        lines = built.stderr.strip().splitlines() or [f"status {built.returncode}"]
-        raise ExportError(f"ONNX Runtime GenAI does not build {work.name} ({lines[-1][:160]}).")
+    lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+    return lines[-1][:160] if done.returncode else ""
 
 
 def _put_integers(path: Path, layers: dict[str, Quantized]) -> None:
