@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import copy
 from functools import cache
-from importlib.util import find_spec
 
+import onnx
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.converter import export_onnx
 from paifuser_lab.quantization.layers.weights_only import WeightsOnly
+from tests.support.engines import EXPORTED
 from tests.support.models import Conv1D
 
 # relative L2: an engine sometimes rounds a value between two steps to the other one
@@ -55,16 +56,7 @@ def error(output: Tensor, expected: Tensor) -> float:
     return float((output - expected).detach().norm() / expected.detach().norm())
 
 
-@pytest.mark.parametrize(
-    "engine",
-    [
-        "onnxruntime",
-        pytest.param(
-            "openvino",
-            marks=pytest.mark.skipif(not find_spec("openvino"), reason="openvino is not installed"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("engine", EXPORTED)
 @pytest.mark.parametrize(
     "options", [{"default": "int8"}, {"layers": LAYERS}], ids=["int8", "mixed"]
 )
@@ -81,8 +73,6 @@ def test_an_engines_output_equals_the_live_models(engine, options):
 
 
 def test_the_file_holds_quantizers_and_integers(tmp_path):
-    import onnx
-
     work = mixed()
     variant = lab.apply(
         work, Recipe([{"precision": {"default": "int8", "layers": {"wide": "int8-weights"}}}])
@@ -103,13 +93,6 @@ def test_the_file_holds_quantizers_and_integers(tmp_path):
     ]
 
 
-ENGINES = [
-    "onnxruntime",
-    pytest.param(
-        "openvino",
-        marks=pytest.mark.skipif(not find_spec("openvino"), reason="openvino is not installed"),
-    ),
-]
 INT4 = {"precision": {"default": "int4-weights"}}
 FP32_TOLERANCE = 1e-5  # relative L2: sums in another order
 BF16_TOLERANCE = 1e-2  # of one live layer, which multiplies few rows in bf16
@@ -167,7 +150,7 @@ def in_engine(work: Workload, engine: str) -> nn.Module:
     return lab.apply(work, Recipe([INT4, {"backend": {"name": engine, "threads": 1}}])).model
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", EXPORTED)
 @pytest.mark.parametrize("name", ["sizes", "few rows", "places"])
 def test_int4_layers_of_real_sizes_give_the_same_output_in_an_engine(engine, name):
     work, live = rounded(name)
@@ -187,7 +170,7 @@ def test_int4_layers_of_real_sizes_give_the_same_output_in_an_engine(engine, nam
             )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", EXPORTED)
 @pytest.mark.parametrize("name", ["bert-base-tiny", "vit-s-tiny"])
 def test_whole_models_in_int4_give_the_same_output_in_an_engine(engine, name):
     work, live = rounded(name)
@@ -216,8 +199,6 @@ class Transposed(nn.Module):
 def test_int4_linear_layers_are_exported_as_one_operator_each_and_the_model_is_unchanged(
     tmp_path,
 ):
-    import onnx
-
     model = nn.Sequential(nn.Linear(128, 64), nn.GELU(), Transposed(), nn.Linear(48, 5))
     work = Workload(model, torch.randn(3, 128))
     variant = lab.apply(work, Recipe([INT4]))

@@ -17,7 +17,7 @@ from paifuser_lab import Comparison, Recipe, Workload
 from paifuser_lab.errors import MeasureError, StepError
 from paifuser_lab.measure import Candidate, MachineWatch, Samples
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.records import Ceiling, Hardware, Measurement, Quality
+from paifuser_lab.records import Measurement, Quality
 from paifuser_lab.records.quality import word_for
 from paifuser_lab.session.state import State
 from paifuser_lab.variant import comparison, trial
@@ -25,14 +25,6 @@ from paifuser_lab.views.comparison import _label
 from paifuser_lab.widgets.presenter import figures, story
 from tests.support.models import Counting, Small, images
 
-MACHINE = Hardware(
-    name="paper",
-    source="measured",
-    physical_cores=2,
-    logical_cores=2,
-    memory_bytes=1,
-    ceilings=(Ceiling(threads=1, fp32_gflops=1, bandwidth_gbs=1),),
-)
 CLOCK: dict[str, float] = {}
 
 
@@ -42,7 +34,7 @@ def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     else 4 ms.
     """
     CLOCK.clear()
-    monkeypatch.setattr(trial, "machine_label", lambda: MACHINE.label)
+    monkeypatch.setattr(trial, "machine_label", lambda: "paper · 2 cores")
     monkeypatch.setattr(trial, "thread_choices", lambda: (1, 2))
     monkeypatch.setattr(trial, "faster_threads", lambda work: 1)
     monkeypatch.setattr(comparison, "rounds_in_turn", rounds_on_paper)

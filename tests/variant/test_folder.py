@@ -23,7 +23,6 @@ from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, WorkloadError
 from paifuser_lab.model.weights import answer_hash, load_weights, save_weights, weights_hash
 from paifuser_lab.pruning.groups import removal
-from paifuser_lab.records import Hardware
 from paifuser_lab.steps import Draft, Step
 from paifuser_lab.variant import folder, trial
 from paifuser_lab.workload import running
@@ -271,15 +270,7 @@ def pruned_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is not measured."""
-    machine = Hardware(
-        name="paper",
-        source="published",
-        physical_cores=1,
-        logical_cores=1,
-        memory_bytes=1,
-        ceilings=(),
-    )
-    monkeypatch.setattr(trial, "machine_label", lambda: machine.label)
+    monkeypatch.setattr(trial, "machine_label", lambda: "paper")
     monkeypatch.setattr(trial, "faster_threads", lambda work: 1)
 
 
