@@ -21,21 +21,7 @@ def exported(path, model, inputs, *, open_batch=False):
     return path
 
 
-def single(path, node, shape, *, opset=18, initializers=(), output=(), functions=()):
-    graph = helper.make_graph(
-        node if isinstance(node, list) else [node],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, output or None)],
-        list(initializers),
-    )
-    imports = [helper.make_opsetid("", opset)]
-    model = helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=9)
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
-def graph_file(path, nodes, inputs, outputs, weights=(), kinds=None):
+def graph_file(path, nodes, inputs, outputs, weights=(), kinds=None, functions=()):
     """A file of several inputs and outputs; the kind of an input is FLOAT unless given."""
     kinds = kinds or {}
     graph = helper.make_graph(
@@ -48,9 +34,15 @@ def graph_file(path, nodes, inputs, outputs, weights=(), kinds=None):
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
         list(weights),
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    imports = [helper.make_opsetid("", 18)]
+    model = helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=9)
     path.write_bytes(model.SerializeToString())
     return path
+
+
+def single(path, node, shape, **more):
+    """A file of one node from x to y."""
+    return graph_file(path, [node], {"x": shape}, ["y"], **more)
 
 
 @pytest.mark.parametrize("name", ["bert-base-tiny", "swin-t-tiny", "unet-tiny"])
@@ -247,7 +239,7 @@ def test_given_inputs_leave_open_sizes_open(tmp_path):
         helper.make_node("Reshape", ["x", "shape"], ["y"]),
     ]
     rest = helper.make_tensor("rest", TensorProto.INT64, [2], [2, 3])
-    path = single(tmp_path / "a.onnx", nodes, ["n", 6], initializers=[rest])
+    path = graph_file(tmp_path / "a.onnx", nodes, {"x": ["n", 6]}, ["y"], [rest])
     work = lab.Workload.from_onnx(path, {"x": torch.ones(4, 6)})
     assert "converted" in work.notes[0] and work.model(torch.ones(7, 6)).shape == (7, 2, 3)
 

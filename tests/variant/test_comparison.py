@@ -194,9 +194,7 @@ def test_one_verdict_stands_in_the_note_the_table_the_figure_and_the_workbench(
             speedup_interval=interval,
         ),
     )
-    measured = Comparison(
-        workload="w", machine="m", baseline="baseline", rounds=9, quality=quality, rows=rows
-    )
+    measured = of_rows(rows, rounds=9, quality=quality)
     state = State(recipe=Recipe(["fold"]), comparison=measured)
     assert figures(state, has_data=False)[0]["note"] == measured.verdict(rows[1]).word == word
     assert story(state)["word"] == word and story(state)["sentence"].startswith("2.00 → 2.00 ms · ")
@@ -417,6 +415,11 @@ def test_a_real_comparison_has_a_real_clock(monkeypatch: pytest.MonkeyPatch) -> 
     assert torch.get_num_threads() == before
 
 
+def of_rows(rows, **more):
+    given = {"workload": "net", "machine": "m", "baseline": "baseline", "rounds": 1} | more
+    return Comparison(rows=tuple(rows), **given)
+
+
 def test_a_trade_off_names_what_nothing_beats_and_leaves_out_the_slower_baseline():
     def row(name, ms, size, metric):
         return Measurement(
@@ -430,14 +433,8 @@ def test_a_trade_off_names_what_nothing_beats_and_leaves_out_the_slower_baseline
         row("better", 6.0, 60, 0.95),
         Measurement(name="failed", threads=1, failure="no"),
     )
-    result = Comparison(
-        workload="net",
-        machine="m",
-        baseline="baseline · 2 threads",
-        metric_name="accuracy",
-        rounds=1,
-        rows=rows,
-    ).trade_off
+    compared = of_rows(rows, baseline="baseline · 2 threads", metric_name="accuracy")
+    result = compared.trade_off
     assert [row.name for row in result.bargains] == [
         "baseline · 2 threads",
         "small",
@@ -459,21 +456,11 @@ def test_a_trade_off_without_a_metric_uses_the_output_error():
         Measurement(name=name, threads=1, latency_ms=1.0, size_bytes=1, relative_error=error)
         for name, error in (("baseline", 0.0), ("a", 0.25))
     ]
-    result = Comparison(
-        workload="net", machine="m", baseline="baseline", rounds=1, rows=tuple(rows)
-    ).trade_off
-    assert result.unit == "closeness" and [row.worth for row in result.bargains] == [
-        1.0,
-        0.75,
-    ]
+    result = of_rows(rows).trade_off
+    assert result.unit == "closeness"
+    assert [row.worth for row in result.bargains] == [1.0, 0.75]
     with pytest.raises(MeasureError, match="has a latency and a size; let it run to its end"):
-        _ = Comparison(
-            workload="net",
-            machine="m",
-            baseline="a",
-            rounds=1,
-            rows=(Measurement(name="a", threads=1),),
-        ).trade_off
+        _ = of_rows([Measurement(name="a", threads=1)], baseline="a").trade_off
 
 
 def test_a_variant_may_be_named_like_a_baseline():
@@ -481,9 +468,7 @@ def test_a_variant_may_be_named_like_a_baseline():
         Measurement(name=name, threads=1, latency_ms=1.0, size_bytes=1, relative_error=0.0)
         for name in ("baseline", "baseline_copy")
     ]
-    result = Comparison(
-        workload="net", machine="m", baseline="baseline", rounds=1, rows=tuple(rows)
-    ).trade_off
+    result = of_rows(rows).trade_off
     assert [bargain.name for bargain in result.bargains] == ["baseline", "baseline_copy"]
 
 
