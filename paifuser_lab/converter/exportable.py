@@ -81,7 +81,9 @@ class Exportable:
         if example is UNSEEN:
             raise ExportError(f"{work.name} has no example inputs; give them: inputs=….")
         steps = () if isinstance(subject, Workload) else subject.recipe
-        module = _with_layers(work.model if isinstance(subject, Workload) else subject.module)
+        module = work.model if isinstance(subject, Workload) else subject.module
+        if isinstance(module, Encloses):  # a loaded variant's model may be an engine
+            module = module.module
         exportable = cls(
             name=work.name,
             module=module,
@@ -192,11 +194,6 @@ class Exportable:
     def others(self) -> tuple[list[Tensor], ...]:
         """Inputs of the example's shapes with other values, on which a file is compared, too."""
         return other_inputs(self.function, self.tensors)
-
-
-def _with_layers(model: nn.Module) -> nn.Module:
-    """The module with the layers: a loaded variant's model may be an engine around it."""
-    return model.module if isinstance(model, Encloses) else model
 
 
 def _workload_of_module(model: nn.Module, inputs: Any) -> Workload:

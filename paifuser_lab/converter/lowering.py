@@ -51,7 +51,8 @@ def rounds_to_int8(program: ExportedProgram) -> bool:
 
 def reading_notes(program: ExportedProgram) -> tuple[str, ...]:
     """What a process must register before it reads the program, beyond `import torch`."""
-    calls = [node for module in _modules(program) for node in module.graph.nodes]
+    modules = (each for each in program.graph_module.modules() if isinstance(each, GraphModule))
+    calls = [node for module in modules for node in module.graph.nodes]
     others = [node for node in calls if _namespace(node) not in BUILT_IN]
     named = [node for node in others if _namespace(node) != DECOMPOSED]
     notes = []
@@ -67,11 +68,6 @@ def reading_notes(program: ExportedProgram) -> tuple[str, ...]:
 def _namespace(node: Node) -> str:
     """The library of a node's operator; that of torch for what is no operator of a library."""
     return str(getattr(node.target, "namespace", "aten"))
-
-
-def _modules(program: ExportedProgram) -> list[GraphModule]:
-    modules = program.graph_module.modules()
-    return [module for module in modules if isinstance(module, GraphModule)]
 
 
 def with_int8_products(

@@ -24,6 +24,7 @@ LOWEST = 11
 DEFAULT_DOMAIN = ("", "ai.onnx")
 NORM_PARTS = ("mean", "centred", "squares", "variance", "stable", "deviation", "normal")
 OLD_IR = 7  # of the runtimes that read opset 13 only
+OPTION = onnx.defs.OpSchema.FormalParameterOption
 
 
 def opset_of(model: Any) -> int:
@@ -89,14 +90,16 @@ def _reason(node: Any, own: int, opset: int, constants: dict[str, Any]) -> str:
         return ""
     new, old = schemas
     if old is None:
-        return f"exists from opset {_first_version(node, own)} on"
+        versions = range(opset, own + 1)
+        first = next(version for version in versions if onnx.defs.has(node.op_type, version))
+        return f"exists from opset {first} on"
     for attribute in node.attribute:
         has_it = attribute.name in old.attributes or _is_default(attribute, new)
         if not has_it and not _is_harmless(node, attribute, constants):
             return f"uses '{attribute.name}', which opset {opset} does not have"
     for at, read in enumerate(node.input):
         formal = _formal(new, at)
-        if not read and at < len(old.inputs) and _is_single(old.inputs[at]):
+        if not read and at < len(old.inputs) and old.inputs[at].option == OPTION.Single:
             return f"leaves out '{formal}', which opset {opset} needs"
         if not read or _takes(old, at, formal):
             continue
@@ -216,11 +219,6 @@ def _schemas(node: Any, own: int, opset: int) -> tuple[Any, Any] | None:
     return None if old.since_version == new.since_version else (new, old)
 
 
-def _first_version(node: Any, own: int) -> int:
-    versions = range(1, own + 1)
-    return next(version for version in versions if onnx.defs.has(node.op_type, version))
-
-
 def _formal(schema: Any, at: int) -> str:
     """The name of an operator's input at a place; the last may stand for many."""
     return str(schema.inputs[min(at, len(schema.inputs) - 1)].name)
@@ -234,13 +232,8 @@ def _takes(old: Any, at: int, formal: str) -> bool:
 
 
 def _is_variadic(schema: Any) -> bool:
-    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     formals = (*schema.inputs[-1:], *schema.outputs[-1:])
-    return any(formal.option == variadic for formal in formals)
-
-
-def _is_single(formal: Any) -> bool:
-    return bool(formal.option == onnx.defs.OpSchema.FormalParameterOption.Single)
+    return any(formal.option == OPTION.Variadic for formal in formals)
 
 
 def _is_default(attribute: Any, schema: Any) -> bool:

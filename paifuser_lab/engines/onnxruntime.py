@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import onnxruntime
 import torch
 from torch import nn
 
@@ -64,7 +65,7 @@ class OnnxRuntime(Exported):
 
     def open(self, path: Path, names: list[str]) -> Session:
         """Open an inference session."""
-        session = self._session(path, self._options())
+        session = _session(path, self._options())
 
         def run(tensors: Arrays) -> Arrays:
             return [torch.from_numpy(array) for array in session.run(None, _feeds(names, tensors))]
@@ -80,13 +81,11 @@ class OnnxRuntime(Exported):
         options.optimized_model_filepath = str(folder / OPTIMIZED)
         options.add_session_config_entry(f"{EXTERNAL}_file_name", "weights.bin")
         options.add_session_config_entry(f"{EXTERNAL}_min_size_in_bytes", "1024")
-        session = self._session(path, options)
+        session = _session(path, options)
         session.run(None, _feeds(names, tensors))
         return OrtRecorder(session, names, read_graph(path), folder)
 
     def _options(self) -> Any:
-        import onnxruntime
-
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self.threads
         modes, levels = onnxruntime.ExecutionMode, onnxruntime.GraphOptimizationLevel
@@ -101,11 +100,6 @@ class OnnxRuntime(Exported):
                 f"session.{pool}.allow_spinning", "1" if self.spins else "0"
             )
         return options
-
-    def _session(self, path: Path, options: Any) -> Any:
-        import onnxruntime
-
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 class OrtRecorder(NodeRecorder):
@@ -140,6 +134,10 @@ class OrtRecorder(NodeRecorder):
             for index, (node, found) in enumerate(_events_of(optimized, events))
             if found
         ]
+
+
+def _session(path: Path, options: Any) -> Any:
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def _events_of(graph: Graph, events: list[dict[str, Any]]) -> list[tuple[Node, list[Any]]]:
