@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, overload
 
@@ -133,23 +132,6 @@ class Recipe:
             f"{index}. {step.label}{': ' + step.why if step.why else ''}"
             for index, step in enumerate(self.steps, 1)
         )
-
-    def diff(self, other: Recipe) -> tuple[str, ...]:
-        """The steps to remove (-) and add (+) to get to another; equal ones start with spaces."""
-        mine, theirs = _texts(self), _texts(other)
-        lines: list[str] = []
-        for _, low, high, other_low, other_high in SequenceMatcher(
-            None, mine, theirs, autojunk=False
-        ).get_opcodes():
-            same = mine[low:high] == theirs[other_low:other_high]
-            lines += [f"  {step}" for step in mine[low:high] if same]
-            lines += (
-                []
-                if same
-                else [f"- {step}" for step in mine[low:high]]
-                + [f"+ {step}" for step in theirs[other_low:other_high]]
-            )
-        return tuple(lines)
 
     @property
     def digest(self) -> str:

@@ -166,25 +166,6 @@ def test_a_main_option_is_an_option_of_its_step(kind: str) -> None:
     assert not step.main_option or step.main_option in step.model_fields
 
 
-@pytest.mark.parametrize(
-    ("mine", "theirs", "lines"),
-    [
-        (["fold"], ["fold"], ("  fold: {}",)),
-        ([], ["fold"], ("+ fold: {}",)),
-        (["fold", "layout"], ["layout"], ("- fold: {}", "  layout: {}")),
-        (
-            ["fold", {"precision": {"default": "bf16"}}],
-            ["fold", {"precision": {"default": "fp16"}}],
-            ("  fold: {}", '- precision: {"default": "bf16"}', '+ precision: {"default": "fp16"}'),
-        ),
-    ],
-)
-def test_diff_lists_the_steps_to_remove_and_to_add(
-    mine: list[Any], theirs: list[Any], lines: tuple[str, ...]
-) -> None:
-    assert Recipe(mine).diff(Recipe(theirs)) == lines
-
-
 def test_the_digest_covers_steps_and_not_reasons() -> None:
     plain, message = Recipe(["fold"]), Recipe([{"fold": {"why": "exact"}}], workload="x")
     assert plain.digest == message.digest != Recipe(["layout"]).digest
@@ -195,12 +176,14 @@ def test_the_digest_covers_steps_and_not_reasons() -> None:
     )
 
 
-def test_plus_and_slices_return_new_recipes() -> None:
+def test_plus_and_slices_return_new_recipes_and_a_recipe_is_a_sequence_of_steps() -> None:
     recipe = Recipe(["fold"], workload="resnet18")
     longer = recipe + "layout" + {"backend": {"name": "eager"}}
     assert (len(recipe), len(longer)) == (1, 3)
     assert longer[:-2] == recipe and longer[:0] == Recipe() and longer[:1].workload == "resnet18"
     assert len({recipe, longer[:1], longer}) == 2
+    assert [step.kind for step in longer] == ["fold", "layout", "backend"]
+    assert longer[-1].kind == "backend"
 
 
 HEAD = "version: 1\nsteps:\n"
@@ -397,13 +380,6 @@ def test_explain_lists_the_reasons() -> None:
         lab.Recipe(["fold", {"layout": {"why": "images"}}]).explain()
         == "1. fold batch-norm\n2. channels last: images"
     )
-
-
-def test_a_recipe_is_a_sequence_of_its_steps():
-    recipe = Recipe(["fold", "layout"])
-    assert [step.kind for step in recipe] == ["fold", "layout"]
-    assert recipe[-1].kind == "layout"
-    assert recipe[:1] == Recipe(["fold"])
 
 
 def test_with_step_merges_steps_of_the_same_kind() -> None:
