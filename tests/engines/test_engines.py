@@ -232,11 +232,9 @@ def test_inputs_in_any_memory_order_and_with_gradients_are_taken(engine: str) ->
 @of_each_kind
 def test_attributes_that_the_engine_lacks_come_from_the_model(engine: str) -> None:
     engine_model: Any = run_in(Workload(Mapped(), {"ids": ids()}), engine).model
-    assert (
-        engine_model.config == {"hidden": 6}
-        and engine_model.helper() == "helped"
-        and engine_model.table.num_embeddings == 11
-    )
+    assert engine_model.config == {"hidden": 6}
+    assert engine_model.helper() == "helped"
+    assert engine_model.table.num_embeddings == 11
     with pytest.raises(AttributeError, match="nothing_like_it"):
         engine_model.nothing_like_it  # noqa: B018
 
@@ -248,9 +246,9 @@ def test_a_call_restores_the_number_of_threads(engine: str, inside: int) -> None
     before = torch.get_num_threads()
     variant = lab.apply(work, Recipe([{"backend": {"name": engine, "threads": inside}}]))
     variant.model(images())
-    assert (
-        torch.get_num_threads() == before and variant.threads == inside and variant.has_own_threads
-    )
+    assert torch.get_num_threads() == before
+    assert variant.threads == inside
+    assert variant.has_own_threads
 
 
 def test_the_eager_engine_restores_the_number_of_threads_after_an_error() -> None:

@@ -340,9 +340,8 @@ def test_a_loaded_model_is_a_workload_like_any_other(saved: Path) -> None:
 def test_a_variant_from_a_folder_is_compared_with_its_original(saved: Path, on_paper: None) -> None:
     variant = Variant.load(saved)
     table = lab.compare(variant.work, variant, rounds=1, seconds=0.1)
-    assert (
-        variant.work.name == "resnet18-tiny" and table.rows[-1].weights_hash == variant.weights_hash
-    )
+    assert variant.work.name == "resnet18-tiny"
+    assert table.rows[-1].weights_hash == variant.weights_hash
     with pytest.raises(MeasureError, match="is a workload, not a variant"):
         lab.compare(variant.work, lab.load(saved))  # type: ignore[arg-type]
 

@@ -115,9 +115,8 @@ def test_a_recipe_with_options_per_layer_can_be_read() -> None:
         '  - precision: {default: bf16, layers: {"layer4.*": fp32}}\n'
     )
     recipe = Recipe.from_text(text)
-    assert (
-        recipe.label == "fold batch-norm → bf16 · layer4.*: fp32" and recipe.workload == "resnet18"
-    )
+    assert recipe.label == "fold batch-norm → bf16 · layer4.*: fp32"
+    assert recipe.workload == "resnet18"
 
 
 def test_numbers_and_booleans_are_those_of_yaml_1_2() -> None:
@@ -309,9 +308,9 @@ def test_errors_name_the_line(
         Recipe.from_text(text)
     message = str(caught.value)
     quoted = text.splitlines()[line - 1].split()[0][:100]
-    assert (
-        message.startswith(f"Line {line}: `{quoted}") and "\n" not in message and len(message) < 700
-    )
+    assert message.startswith(f"Line {line}: `{quoted}")
+    assert "\n" not in message
+    assert len(message) < 700
     assert list(tmp_path.iterdir()) == [], "nothing was run"
 
 

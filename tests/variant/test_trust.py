@@ -259,12 +259,10 @@ def test_a_recipes_workload_needs_trust_and_a_typed_model_does_not(
 ) -> None:
     lab.Recipe(["fold"], workload="evil_net:make").save("recipe.yaml")
     code, error = command("run", "recipe.yaml", "--out", "out")
-    assert (
-        code == 2
-        and "recipe.yaml names 'evil_net:make'" in error
-        and "--trust" in error
-        and not runs
-    )
+    assert code == 2
+    assert "recipe.yaml names 'evil_net:make'" in error
+    assert "--trust" in error
+    assert not runs
     assert command("run", "recipe.yaml", "--out", "out", "--trust")[0] == 0
     assert command("run", "recipe.yaml", "--out", "out", "--model", "evil_net:make")[0] == 0
     assert [(run["model"], run["trust"]) for run in runs] == [
