@@ -68,7 +68,6 @@ class Hls(Target):
         return why
 
     def tolerance(self, precision: str) -> float:
-        """That of fixed point."""
         return TOLERANCE
 
     def convert(self, exportable: Exportable, path: Path, options: HlsOptions) -> Conversion:

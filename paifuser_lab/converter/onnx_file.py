@@ -82,11 +82,9 @@ class OnnxFile(Target):
     def first_difference(
         self, exportable: Exportable, path: Path, tensors: list[Tensor], tolerance: float
     ) -> LayerDifference:
-        """The first layer past the tolerance, by bisection over the file's layers."""
         return first_difference(exportable, path, tensors, tolerance)
 
     def opened(self, path: Path, threads: int) -> Run:
-        """The file in ONNX Runtime on the CPU."""
         session = _session(path, threads)
         names = [value.name for value in session.get_inputs()]
 

@@ -37,7 +37,6 @@ class Enclosed(nn.Module):
             return super().__call__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's own output."""
         return self.module(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

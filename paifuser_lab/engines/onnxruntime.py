@@ -64,7 +64,6 @@ class OnnxRuntime(Exported):
         super().__init__(module, inputs, count)
 
     def open(self, path: Path, names: list[str]) -> Session:
-        """Open an inference session."""
         session = _session(path, self._options())
 
         def run(tensors: Arrays) -> Arrays:
@@ -120,7 +119,6 @@ class OrtRecorder(NodeRecorder):
         self.clean_up = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def run(self, tensors: Arrays) -> None:
-        """Run once; the session writes down each node."""
         self.session.run(None, _feeds(self.names, tensors))
 
     def nodes(self) -> list[EngineNode]:

@@ -37,7 +37,6 @@ class OpenVino(Exported):
         super().__init__(module, inputs, count)
 
     def open(self, path: Path, names: list[str]) -> Session:
-        """Read and compile the file; one infer request is reused for all calls."""
         request = self._request(path)
 
         def run(tensors: Arrays) -> Arrays:
@@ -49,7 +48,6 @@ class OpenVino(Exported):
         return run
 
     def record(self, path: Path, names: list[str], tensors: Arrays) -> OpenVinoRecorder:
-        """Compile the file once more, with performance counters."""
         recorder = OpenVinoRecorder(self._request(path, PERF_COUNT=True), read_graph(path))
         recorder.warm_up(tensors)
         return recorder
@@ -84,7 +82,6 @@ class OpenVinoRecorder(NodeRecorder):
         self.run_ms.clear()
 
     def run(self, tensors: Arrays) -> None:
-        """Call once; the counters go on."""
         arrays = [tensor.detach().numpy() for tensor in tensors]
         began = time.perf_counter()
         self.request.infer(arrays, share_inputs=True)

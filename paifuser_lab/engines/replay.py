@@ -69,7 +69,6 @@ class Replay(Engine):
             return False
 
     def recorder(self, inputs: Inputs) -> TapeRecorder:
-        """Times each operator of a replayed call."""
         with torch.no_grad(), threads(self.threads):
             return TapeRecorder(Tape.of(self.module, inputs))
 
@@ -86,14 +85,12 @@ class TapeRecorder(NodeRecorder):
         self.runs: list[list[float]] = []
 
     def run(self, tensors: list[Tensor]) -> None:
-        """Replay once."""
         self.marks.clear()
         with torch.no_grad():
             self.replay(*tensors)
         self.runs.append([(after - before) * 1e3 for before, after in pairwise(self.marks)])
 
     def nodes(self) -> list[EngineNode]:
-        """A node for each operator."""
         return [
             _node(index, one, tuple(run[index] for run in self.runs))
             for index, one in enumerate(self.tape.operations)

@@ -46,7 +46,6 @@ class Traced:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype."""
         return self.metas[0].dtype
 
 

@@ -125,7 +125,6 @@ class OnnxFile:
 
     @property
     def graph(self) -> onnx.GraphProto:
-        """The main graph."""
         return self.model.graph
 
     @cached_property

@@ -17,7 +17,6 @@ META = "meta"
 
 @operator("Conv")
 def conv(call: Call) -> Value:
-    """A convolution."""
     weight = call.value(1)
     bias = call.value(2) if call.has(2) else None
     rank = len(shape_of(weight)) - 2
@@ -43,7 +42,6 @@ def conv(call: Call) -> Value:
 
 @operator("ConvTranspose")
 def conv_transpose(call: Call) -> Value:
-    """A transposed convolution."""
     weight = call.weight(1)
     bias = call.weight(2) if call.has(2) else None
     inputs, outputs, *kernel = weight.tensor.shape

@@ -122,13 +122,11 @@ def _limit(call: Call, index: int, name: str) -> Any:
 
 @operator("Gelu")
 def gelu(call: Call) -> Value:
-    """GELU."""
     return activation(call, nn.GELU(call.flag("approximate", ("none", "tanh"), "none")))
 
 
 @operator("Silu", "Swish")
 def silu(call: Call) -> Value:
-    """SiLU."""
     call.flag("alpha", (1.0,), 1.0)
     return activation(call, nn.SiLU())
 
@@ -162,7 +160,6 @@ def prelu(call: Call) -> Value:
 
 @operator("Cast")
 def cast(call: Call) -> Value:
-    """Another dtype."""
     dtype = DTYPES.get(call.attribute("to"))
     if dtype is None:
         raise NotConvertibleError("it casts to a type that torch lacks")

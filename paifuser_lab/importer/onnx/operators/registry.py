@@ -75,7 +75,6 @@ class Call:
         return value
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """The shape of an input."""
         return shape_of(self.value(index))
 
     def rank(self, index: int) -> int:
@@ -104,7 +103,6 @@ class Call:
         return items
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function of tensors."""
         return self.tree.call(function, *args, **kwargs)
 
     def flag(self, name: str, allowed: Sequence[Any], default: Any) -> Any:
@@ -141,7 +139,6 @@ def is_open(value: Value, axis: int) -> bool:
 
 
 def dtype_of(value: Value) -> torch.dtype:
-    """The dtype of a value."""
     return value.tensor.dtype if isinstance(value, Constant) else value.dtype
 
 
