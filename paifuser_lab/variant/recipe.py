@@ -23,7 +23,7 @@ from .recipe_checks import (
     order_of,
     step_of,
 )
-from .yaml_text import LIMIT_CHARACTERS, at_line, dump, parse
+from .yaml_text import LIMIT_CHARACTERS, dump, error_at, parse
 
 MAX_QUOTED = 80
 
@@ -81,14 +81,12 @@ class Recipe:
             try:
                 steps.append(step_of(item, f"step {index + 1}"))
             except RecipeError as error:
-                raise RecipeError(
-                    at_line(text, line_of(error, lines, index), str(error))
-                ) from error
+                raise error_at(text, line_of(error, lines, index), str(error)) from error
         limit = limit_at(data["limit"], lines, text) if "limit" in data else None
         try:
             return cls(steps, workload=data.get("workload"), limit=limit)
         except RecipeError as error:
-            raise RecipeError(at_line(text, lines[("steps",)], str(error))) from error
+            raise error_at(text, lines[("steps",)], str(error)) from error
 
     def save(self, path: str | Path) -> Path:
         """Write the recipe as YAML."""

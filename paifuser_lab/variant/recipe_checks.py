@@ -12,7 +12,7 @@ from .._files import is_encodable
 from ..errors import RecipeError
 from ..records import Limit
 from ..steps import Step, step_class
-from .yaml_text import Lines, at_line
+from .yaml_text import Lines, error_at
 
 VERSION = 1
 KEYS = ("version", "workload", "limit", "steps")
@@ -91,29 +91,23 @@ def check_frame(data: Any, lines: Lines, text: str) -> None:
         )
     for key in data:
         if key not in KEYS:
-            raise RecipeError(
-                at_line(
-                    text,
-                    lines[(key,)],
-                    f"a recipe has no key '{key}'; it has {', '.join(KEYS[:-1])} and {KEYS[-1]}",
-                )
+            raise error_at(
+                text,
+                lines[(key,)],
+                f"a recipe has no key '{key}'; it has {', '.join(KEYS[:-1])} and {KEYS[-1]}",
             )
     if data.get("version") is not VERSION:  # neither 1.0 nor true
         line = lines.get(("version",), 1)
-        raise RecipeError(
-            at_line(
-                text,
-                line,
-                f"version {data.get('version')!r} is unknown; this program reads version {VERSION}",
-            )
+        raise error_at(
+            text,
+            line,
+            f"version {data.get('version')!r} is unknown; this program reads version {VERSION}",
         )
     if not isinstance(data.get("workload"), str | None):
-        raise RecipeError(at_line(text, lines[("workload",)], "the workload is a name"))
+        raise error_at(text, lines[("workload",)], "the workload is a name")
     if "steps" not in data or not isinstance(data["steps"], list | None):
-        raise RecipeError(
-            at_line(
-                text, lines.get(("steps",), 1), "steps is a list, each item a step with its options"
-            )
+        raise error_at(
+            text, lines.get(("steps",), 1), "steps is a list, each item a step with its options"
         )
 
 
@@ -147,7 +141,7 @@ def limit_at(data: Any, lines: Lines, text: str) -> Limit:
         return limit_of(data)
     except _KeyProblem as problem:
         line = lines.get(("limit", *problem.key), lines[("limit",)])
-        raise RecipeError(at_line(text, line, str(problem))) from problem
+        raise error_at(text, line, str(problem)) from problem
 
 
 def check_order(steps: tuple[Step, ...]) -> None:

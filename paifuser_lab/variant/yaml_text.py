@@ -79,12 +79,12 @@ def parse(text: str) -> tuple[Any, Lines]:
         return (None if node is None else _build(node, (), lines, text)), lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise RecipeError(
-            at_line(text, mark.line + 1 if mark else 1, f"this is not YAML: {error.problem}")
+        raise error_at(
+            text, mark.line + 1 if mark else 1, f"this is not YAML: {error.problem}"
         ) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise RecipeError(at_line(text, line, f"this is not YAML: {error.reason}")) from error
+        raise error_at(text, line, f"this is not YAML: {error.reason}") from error
 
 
 def dump(data: Any, *, flow: bool = False) -> str:
@@ -101,12 +101,12 @@ def dump(data: Any, *, flow: bool = False) -> str:
     ).strip()
 
 
-def at_line(text: str, line: int, problem: str) -> str:
-    """An error message that starts with the number and text of the line."""
+def error_at(text: str, line: int, problem: str) -> RecipeError:
+    """An error whose message starts with the number and text of the line."""
     lines = text.splitlines()
     quoted = shorten(lines[line - 1], 120, placeholder=" …") if 0 < line <= len(lines) else ""
     problem = " ".join(problem.splitlines())  # a name in it may have several
-    return f"Line {line}: `{quoted}`: {problem.rstrip('.')}."
+    return RecipeError(f"Line {line}: `{quoted}`: {problem.rstrip('.')}.")
 
 
 def _refuse_aliases(text: str) -> None:
@@ -116,15 +116,13 @@ def _refuse_aliases(text: str) -> None:
             event, yaml.CollectionEndEvent
         )
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise RecipeError(
-                at_line(
-                    text,
-                    _line(event),
-                    "anchors and aliases are not used in recipes; write the value out",
-                )
+            raise error_at(
+                text,
+                _line(event),
+                "anchors and aliases are not used in recipes; write the value out",
             )
         if depth > MAX_DEPTH:
-            raise RecipeError(at_line(text, _line(event), f"nested deeper than {MAX_DEPTH} levels"))
+            raise error_at(text, _line(event), f"nested deeper than {MAX_DEPTH} levels")
 
 
 def _line(event: yaml.Event) -> int:
@@ -135,10 +133,8 @@ def _build(node: yaml.Node, path: Path, lines: Lines, text: str) -> Any:
     line = node.start_mark.line + 1
     lines[path] = line
     if node.tag not in _PLAIN_TAGS:
-        raise RecipeError(
-            at_line(
-                text, line, f"the tag {node.tag} would make an object; recipes hold plain values"
-            )
+        raise error_at(
+            text, line, f"the tag {node.tag} would make an object; recipes hold plain values"
         )
     if isinstance(node, yaml.SequenceNode):
         return [_build(item, (*path, index), lines, text) for index, item in enumerate(node.value)]
@@ -147,8 +143,8 @@ def _build(node: yaml.Node, path: Path, lines: Lines, text: str) -> Any:
     try:
         return _PLAIN[node.tag](node.value)
     except (ValueError, KeyError) as error:
-        raise RecipeError(
-            at_line(text, line, f"{node.tag.rpartition(':')[2]} cannot hold this value")
+        raise error_at(
+            text, line, f"{node.tag.rpartition(':')[2]} cannot hold this value"
         ) from error
 
 
@@ -156,12 +152,10 @@ def _build_mapping(node: yaml.MappingNode, path: Path, lines: Lines, text: str) 
     built: dict[str, Any] = {}
     for key_node, value_node in node.value:
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag not in _PLAIN_TAGS:
-            raise RecipeError(at_line(text, key_node.start_mark.line + 1, "a key is a name"))
+            raise error_at(text, key_node.start_mark.line + 1, "a key is a name")
         key = key_node.value
         if key in built:
-            raise RecipeError(
-                at_line(text, key_node.start_mark.line + 1, f"the key '{key}' is there twice")
-            )
+            raise error_at(text, key_node.start_mark.line + 1, f"the key '{key}' is there twice")
         built[key] = _build(value_node, (*path, key), lines, text)
         lines[(*path, key)] = key_node.start_mark.line + 1
     return built
