@@ -77,15 +77,11 @@ class Hls(Target):
         number, largest = _number_format(exportable, options)
         with compilers_silenced(), redirect_stdout(StringIO()):
             _write_project(model, exportable, path, number, options)
-        (path / INTERFACE).write_text(
-            json.dumps(
-                {
-                    "inputs": [list(tensor.shape[1:]) for tensor in exportable.tensors],
-                    "outputs": [list(tensor.shape[1:]) for tensor in exportable.reference],
-                }
-            ),
-            encoding="utf-8",
-        )
+        shapes = {
+            "inputs": [list(tensor.shape[1:]) for tensor in exportable.tensors],
+            "outputs": [list(tensor.shape[1:]) for tensor in exportable.reference],
+        }
+        (path / INTERFACE).write_text(json.dumps(shapes), encoding="utf-8")
         return Conversion(
             (
                 f"computes in {number}; the largest value on the example is {largest:.3g}",
@@ -96,11 +92,7 @@ class Hls(Target):
     def opened(self, path: Path, threads: int) -> Run:
         shapes = json.loads((path / INTERFACE).read_text(encoding="utf-8"))
         emulation = Emulation(path)
-
-        def run(tensors: list[Tensor]) -> list[Tensor]:
-            return emulation(tensors, shapes["outputs"])
-
-        return run
+        return lambda tensors: emulation(tensors, shapes["outputs"])
 
 
 class Emulation:

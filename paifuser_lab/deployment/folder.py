@@ -83,12 +83,11 @@ def read_manifest(folder: Path) -> dict[str, str]:
     """The SHA-256 of each file by its name; raise if the folder is no deployment."""
     try:
         content = json.loads(read_text(folder / MANIFEST, limit_bytes=4 << 20))
-        files = content["files"] if content["kind"] == KIND else None
-    except (ValueError, KeyError, TypeError) as error:
+        if content["kind"] != KIND:
+            raise ValueError(content["kind"])
+        return {str(name): str(value) for name, value in content["files"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileError(f"{folder / MANIFEST} is no manifest of a deployment.") from error
-    if not isinstance(files, dict):
-        raise FileError(f"{folder / MANIFEST} is no manifest of a deployment.")
-    return {str(name): str(value) for name, value in files.items()}
 
 
 def checked_file(folder: Path, name: str, limit_bytes: int) -> bytes:

@@ -57,9 +57,8 @@ class Exported(Engine):
         self.sessions: dict[Any, Session] = {
             _signature(inputs): self._export(inputs, open_batch=False)
         }
-        self.open_sessions: dict[
-            Any, Session | None
-        ] = {}  # None: export with a dynamic batch failed
+        # None: export with a dynamic batch failed
+        self.open_sessions: dict[Any, Session | None] = {}
         self.outputs = {_structure(inputs): _OutputStructure(module, inputs)}
         self.quick: dict[Any, tuple[Session, _OutputStructure]] = {}
         self.parts: dict[Any, Session | None] = {}  # None: its output is not the model's
