@@ -29,13 +29,6 @@ class RateChange(NamedTuple):
     why: str
 
 
-class AdaptedRate(NamedTuple):
-    """A learning rate, and the changes that led to it."""
-
-    rate: float
-    changes: tuple[RateChange, ...]
-
-
 def scheduled_rate(schedule: str, highest: float, warm_up: float | None, progress: float) -> float:
     """The rate after this share (0–1) of the steps: it rises in the warm-up, then falls by half a
     cosine, or stays if the schedule is constant.
@@ -132,11 +125,3 @@ def reaction(name: str | None, losses: Iterable[float] = (), window: int = WINDO
     for loss in losses:
         made.see(loss)
     return made
-
-
-def adaptive_rate(losses: Iterable[float], rate: float, *, window: int = WINDOW) -> AdaptedRate:
-    """The rate that the losses so far call for, instead of `rate`, and why it was changed; a pure
-    function of the losses.
-    """
-    adapted = reaction("adaptive", losses, window)
-    return AdaptedRate(rate * adapted.factor, tuple(adapted.changes))

@@ -20,7 +20,7 @@ import paifuser_lab as lab
 from paifuser_lab.errors import FileError, PaifuserError, StepError, StoppedError
 from paifuser_lab.records import TrainingRun
 from paifuser_lab.training import resume, workloads
-from paifuser_lab.training.rates import adaptive_rate
+from paifuser_lab.training.rates import reaction
 from tests.support.training_runs import COUNT, Dicey, dicey, everything, pairs, stopping_after, work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -113,9 +113,8 @@ def test_a_run_that_ends_at_any_step_goes_on_to_the_same_losses(tmp_path, steps,
 def test_the_rate_of_each_step_is_what_the_losses_before_it_call_for():
     options = {**RATE, "react": "adaptive", "react_window": 2, "schedule": "constant"}
     record = lab.train(work(), **options)
-    expected = [
-        adaptive_rate(record.losses[:step], 0.05, window=2).rate for step in range(3 * COUNT)
-    ]
+    reactions = (reaction("adaptive", record.losses[:step], 2) for step in range(3 * COUNT))
+    expected = [0.05 * adapted.factor for adapted in reactions]
     assert list(record.rates) == expected and len(set(expected)) > 1
 
 
