@@ -12,7 +12,6 @@ from ..errors import AccelerationError
 from ..records import AccelerationStatus, SwitchState, SwitchStatus
 from .loop import Loop
 from .meter import Meter
-from .race import Verdict
 from .switches import SWITCHES, Switch
 from .switches.base import is_in_backward
 
@@ -35,7 +34,7 @@ class Acceleration:
         self.loop = Loop(meter or Meter())
         self.yields = False  # to another lab.enable(), which takes its place
         self._contexts: list[str] = []  # the feature that each `with` block is for
-        self._last: AccelerationStatus | None = None
+        self._last = AccelerationStatus(is_enabled=False)
         self._followers: list[Callable[[AccelerationStatus], None]] = []
         self._told_at = -math.inf
 
@@ -93,12 +92,7 @@ class Acceleration:
     def status(self) -> AccelerationStatus:
         """Every switch as it is now, with the measurement that decided it."""
         if not self.is_on:
-            last = self._last
-            return (
-                AccelerationStatus(is_enabled=False)
-                if last is None
-                else last.model_copy(update={"is_enabled": False})
-            )
+            return self._last.model_copy(update={"is_enabled": False})
         self.loop.count_passed()
         loop, judge = self.loop, self.loop.judging.judge
         unknown = [f"{name} is left alone: its state is not known" for name in loop.parts.unknown]
@@ -165,7 +159,19 @@ def _row_of(loop: Loop, label: str, switch: Switch) -> SwitchStatus:
     state, why = _state(loop, label, switch)
     judge = loop.judging.judge
     verdict = judge.verdicts.get(label) if judge else None
-    return SwitchStatus(name=label, state=state, why=why, **_figures(verdict))
+    if verdict is None:
+        return SwitchStatus(name=label, state=state, why=why)
+    return SwitchStatus(
+        name=label,
+        state=state,
+        why=why,
+        ratio=verdict.ratio,
+        interval=verdict.interval,
+        without_steps_per_s=1 / verdict.without_s if verdict.without_s else None,
+        with_steps_per_s=1 / verdict.with_s if verdict.with_s else None,
+        without_bytes=verdict.without_bytes,
+        with_bytes=verdict.with_bytes,
+    )
 
 
 def _state(loop: Loop, label: str, switch: Switch) -> tuple[SwitchState, str]:
@@ -195,16 +201,3 @@ def _state(loop: Loop, label: str, switch: Switch) -> tuple[SwitchState, str]:
         return "waiting", "" if label in judge.offers else switch.why()
     extra = f"; {switch.why()}" if verdict.is_kept and switch.why() else ""
     return ("on" if verdict.is_kept else "taken back"), verdict.why + extra
-
-
-def _figures(verdict: Verdict | None) -> dict[str, Any]:
-    if verdict is None:
-        return {}
-    return {
-        "ratio": verdict.ratio,
-        "interval": verdict.interval,
-        "without_steps_per_s": 1 / verdict.without_s if verdict.without_s else None,
-        "with_steps_per_s": 1 / verdict.with_s if verdict.with_s else None,
-        "without_bytes": verdict.without_bytes,
-        "with_bytes": verdict.with_bytes,
-    }

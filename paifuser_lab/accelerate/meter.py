@@ -90,11 +90,8 @@ class OpenBlock:
 
     def add(self, taken: Moment, losses: list[float]) -> None:
         """A step of the loop has ended."""
-        seconds, in_optimizers, self._in_optimizers_s = (
-            self._seconds(taken),
-            self._in_optimizers_s,
-            0.0,
-        )
+        seconds = self._seconds(taken)
+        in_optimizers, self._in_optimizers_s = self._in_optimizers_s, 0.0
         if self.needs_warm_up:
             self.needs_warm_up, self.warm_s = False, self.warm_s + seconds
             return

@@ -192,19 +192,20 @@ class Race:
 
     def verdict(self, name: str) -> Verdict:
         """The decision about one switch of this race, given the best way."""
-        best, pair = self.best(), self._pair(name)
-        compared = self.compared(*pair)
-        is_kept = name in best
-        figures = {
-            "without_s": _median(self.blocks[pair[0]]),
-            "with_s": _median(self.blocks[pair[1]]),
-            "ratio": compared[0] if compared else None,
-            "interval": compared[1] if compared else None,
-            "without_bytes": _peak(self.blocks[pair[0]]),
-            "with_bytes": _peak(self.blocks[pair[1]]),
-        }
-        beside = f" beside {' and '.join(sorted(pair[0]))}" if pair[0] else ""
-        return Verdict(is_kept=is_kept, why=self._why(name, pair[1], is_kept) + beside, **figures)  # type: ignore[arg-type]
+        without, with_ = self._pair(name)
+        ratio, interval = self.compared(without, with_) or (None, None)
+        is_kept = name in self.best()
+        beside = f" beside {' and '.join(sorted(without))}" if without else ""
+        return Verdict(
+            is_kept,
+            self._why(name, with_, is_kept) + beside,
+            ratio,
+            interval,
+            _median(self.blocks[without]),
+            _median(self.blocks[with_]),
+            _peak(self.blocks[without]),
+            _peak(self.blocks[with_]),
+        )
 
     def _pair(self, name: str) -> tuple[Way, Way]:
         """The ways that tell most about a switch: without it and with it, beside the best."""
