@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .._files import DISK_FULL, cannot_write, replace_folder, staged
-from ..errors import FileError, MissingExtraError, PaifuserError
+from ..errors import FileError, PaifuserError
 
 REPORT = "report.json"
 ENGINE = "paifuser_lab"
@@ -114,14 +114,9 @@ def _execute(
     parameters: dict[str, Any],
     on_stage: Callable[[Stage], None] | None,
 ) -> None:
-    try:
-        import papermill
-        from papermill.exceptions import PapermillExecutionError
-    except ImportError as error:
-        raise MissingExtraError(
-            "papermill", extra="dev", needed_for="running a notebook"
-        ) from error
-    folder = str(Path.cwd())
+    import papermill
+    from papermill.exceptions import PapermillExecutionError
+
     try:
         with _static_views():
             papermill.execute_notebook(
@@ -130,7 +125,7 @@ def _execute(
                 parameters,
                 engine_name=None if on_stage is None else reporting_engine(on_stage),
                 kernel_name="python3",
-                cwd=folder,
+                cwd=str(Path.cwd()),
                 store_widget_state=False,
                 progress_bar=on_stage is None and sys.stderr.isatty(),
                 # its end interrupts the kernel, which logs that as an error
