@@ -79,8 +79,6 @@ def runs_of(notebook: Path, values: Mapping[str, Sequence[Value]]) -> list[Run]:
     """Every combination of the values; raises for undeclared parameters and wrong types."""
     if "out" in values:
         raise PaifuserError("The sweep itself chooses each run's 'out'; leave it out.")
-    if empty := [name for name, listed in values.items() if not listed]:
-        raise PaifuserError(f"The parameter '{empty[0]}' has no values; give at least one.")
     check_parameters(notebook, values)
     converted = {
         name: [_converted(notebook, name, value) for value in listed]

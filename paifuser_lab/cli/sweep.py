@@ -67,10 +67,6 @@ def sweep(
     process runs at the moment is left to it.
     """
     notebook, out = Path(notebook), Path(out).resolve()
-    if jobs < 1:
-        raise PaifuserError(f"jobs={jobs} is not possible; give 1 or more.")
-    if not notebook.is_file():
-        raise PaifuserError(f"There is no notebook {notebook}.")
     runs = runs_of(notebook, values)
     due = [run for run in runs if replace or not _is_done(notebook, out / run.name)]
     _make_folder(out)

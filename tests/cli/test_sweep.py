@@ -465,16 +465,10 @@ def test_invalid_parameters_are_refused_before_anything_runs(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_invalid_folder_number_of_jobs_or_notebook_is_refused(
-    notebook: Path, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_a_file_is_refused(notebook: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="Cannot make the folder"):
         sweep(notebook, {"ratio": [0.5]}, tmp_path / "file")
-    with pytest.raises(PaifuserError, match="jobs=0 is not possible"):
-        sweep(notebook, {"ratio": [0.5]}, tmp_path / "out", jobs=0)
-    with pytest.raises(PaifuserError, match="There is no notebook"):
-        sweep(tmp_path / "none.ipynb", {"ratio": [0.5]}, tmp_path / "out")
 
 
 def test_values_are_numbers_words_and_ranges() -> None:
