@@ -1,24 +1,4 @@
-"""The exceptions of this package.
-
-    PaifuserError
-    ├── WorkloadError          a model, its inputs or its data do not fit together
-    │   ├── UnknownModelError  no model of that name
-    │   └── ForwardError       the model failed on its inputs; carries the layer where it broke
-    ├── RecipeError            a recipe cannot be read, or does not fit this model
-    ├── StepError              a step failed or was not exact enough; nothing was changed
-    │   ├── StoppedError       a long step was stopped early; its work is kept, and it can resume
-    │   └── ExportError        a model cannot be exported as asked; no file was changed
-    │       └── ParityError    its outputs differ; carries the first layer that does, if it is known
-    ├── NotVerifiableError     a converted file cannot be run on this machine
-    ├── MeasureError           something could not be measured
-    │   └── DataError          a batch of the data cannot be read or used (a StepError, too)
-    ├── KernelError            a CUDA kernel does not compile or load, or got invalid arguments
-    ├── PoolError              a memory pool cannot be had here, or is used twice
-    ├── AccelerationError      a training loop cannot be accelerated so, or is already
-    ├── ParallelError          several processes disagree, or one of them failed
-    ├── StreamError            a stream cannot go on: its source, a stage, its sink, the cluster
-    ├── MissingExtraError      an optional dependency is not installed; names the extra to install
-    └── FileError              a file is missing, damaged, or would have executed code
+"""The exceptions of this package, a tree from `PaifuserError` down.
 
 Every message says in one sentence what was wrong with which layer, file or value, and what to
 do.

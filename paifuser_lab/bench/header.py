@@ -20,23 +20,11 @@ ROOT = Path(__file__).parent.parent.parent  # a checkout, or a folder of install
 CODE = ("paifuser_lab", "benchmarks", "kernels", "runners")
 DIRTY = "+"  # behind a commit whose code was changed
 KEY = "measured"
-# What benches compare with: module → distribution.
-COMPARED = {
-    "accelerate": "accelerate",
-    "ai_edge_litert": "ai-edge-litert",
-    "coremltools": "coremltools",
-    "executorch": "executorch",
-    "hls4ml": "hls4ml",
-    "lightning": "lightning",
-    "nncf": "nncf",
-    "onnxruntime": "onnxruntime",
-    "openvino": "openvino",
-    "pyhessian": "pyhessian",
-    "ray": "ray",
-    "torch_pruning": "torch-pruning",
-    "torchao": "torchao",
-    "transformers": "transformers",
-}
+# The modules of what benches compare with; a distribution has hyphens in its name instead.
+COMPARED = (
+    "accelerate", "ai_edge_litert", "coremltools", "executorch", "hls4ml", "lightning", "nncf",
+    "onnxruntime", "openvino", "pyhessian", "ray", "torch_pruning", "torchao", "transformers",
+)  # fmt: skip
 
 
 class Header(Record):
@@ -108,8 +96,9 @@ def git(root: Path, *words: str) -> str | None:
 def _compared() -> dict[str, str]:
     """The versions of those libraries that were used: the ones this process has imported."""
     versions = {}
-    for module, name in COMPARED.items():
+    for module in COMPARED:
         if module in sys.modules:
+            name = module.replace("_", "-")
             with suppress(PackageNotFoundError):
                 versions[name] = version(name)
     return versions

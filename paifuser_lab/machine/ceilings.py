@@ -102,10 +102,8 @@ def _true_fp32() -> Iterator[None]:
     """Compute fp32 without TF32 or bf16; set by backend, as get_float32_matmul_precision raises
     where the user did so.
     """
-    products = (
-        getattr(backend, "matmul", None) for backend in (torch.backends.cuda, torch.backends.mkldnn)
-    )
-    backends: list[Any] = [product for product in products if hasattr(product, "fp32_precision")]
+    mkldnn: Any = torch.backends.mkldnn
+    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, mkldnn.matmul)
     before = [backend.fp32_precision for backend in backends]
     try:
         for backend in backends:
