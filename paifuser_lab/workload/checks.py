@@ -26,29 +26,16 @@ CALLED_WITH = {"loss": "output, target", "metric": "predict, test"}
 class Checked(Protocol):
     """The parts of a workload that are checked."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def model(self) -> nn.Module: ...
-
-    @property
-    def inputs(self) -> Any: ...
+    name: str
+    model: nn.Module
+    inputs: Any
+    loss: Any
+    metric: Any
+    train: Any
+    test: Any
 
     @property
     def device(self) -> torch.device: ...
-
-    @property
-    def loss(self) -> Any: ...
-
-    @property
-    def metric(self) -> Any: ...
-
-    @property
-    def train(self) -> Any: ...
-
-    @property
-    def test(self) -> Any: ...
 
 
 def checked_name(name: str) -> str:

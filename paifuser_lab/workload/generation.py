@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from .._files import read_text
 from ..errors import DataError, WorkloadError
+from .checks import Checked
 from .eval_mode import running
 
 Pair = tuple[Tensor, Tensor]  # keys and values, (batch, heads, tokens, size of a head)
@@ -338,23 +339,14 @@ def _layer_class() -> Any:
     return PreallocatedLayer
 
 
-class Subject(Protocol):
+class Subject(Checked, Protocol):
     """A workload, which has its text and its generation from here, and so is not imported."""
 
     model: Any
-    name: Any
-    inputs: Any
-    train: Any
-    test: Any
-    loss: Any
-    metric: Any
     make_tokenizer: Any
 
     @property
     def tokenizer(self) -> Any: ...
-
-    @property
-    def device(self) -> torch.device: ...
 
 
 def give_text(work: Subject, path: str | Path) -> None:

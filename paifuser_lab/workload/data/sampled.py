@@ -31,18 +31,18 @@ class SampledBatches(ABC):
     """Batches by their index in the order; each is read, and moved to the device, at its use."""
 
     what: str  # "train data" …
+    count: int  # of the batches that were requested, or of all
 
-    @abstractmethod
     def __len__(self) -> int:
-        """The number of batches that were requested, or of all."""
+        return self.count
 
     @abstractmethod
     def __getitem__(self, index: int) -> Batch: ...
 
     @property
-    @abstractmethod
     def available(self) -> int:
         """The number of batches to draw from: for a list also those that were not requested."""
+        return self.count
 
 
 def sampled_batches(
@@ -86,9 +86,6 @@ class _ListBatches(SampledBatches):
         self.order: list[int] = torch.randperm(len(source), generator=generator).tolist()
         self.count = min(requested or len(self.order), len(self.order))
 
-    def __len__(self) -> int:
-        return self.count
-
     @property
     def available(self) -> int:
         return len(self.order)
@@ -117,13 +114,6 @@ class _LoaderBatches(SampledBatches):
         self.count = self._counted(requested)
         if not self.count:
             raise no_batch(f"{what} of {work.name}")
-
-    def __len__(self) -> int:
-        return self.count
-
-    @property
-    def available(self) -> int:
-        return self.count
 
     def __getitem__(self, index: int) -> Batch:
         if not 0 <= index < self.count:
