@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import pi
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import WorkloadError
 from ..records import ImagePreprocessing
 from . import maps as map_sheets
 from . import streets as street_scenes
@@ -92,13 +90,10 @@ def digits(*, batch: int = 40, side: int = 32, seed: int = 0) -> tuple[Batches, 
     """1,797 handwritten digits as (train, test) batches: four fifths for training, stratified by
     digit.
     """
-    images, labels = _digit_arrays()
-    tests = _stratified(labels, every=5, seed=seed)
-    small = torch.from_numpy(images).float().reshape(-1, 1, 8, 8) / 16
+    small, classes, tests = _digits(seed)
     pixels = normalised(
         F.interpolate(small, size=(side, side), mode="bilinear", align_corners=False), DIGITS
     )
-    classes = torch.from_numpy(labels).long()
     return _batches(pixels[~tests], classes[~tests], batch), _batches(
         pixels[tests], classes[tests], batch
     )
@@ -110,10 +105,7 @@ def hard_digits(
     """The same digits distorted (rotated, shifted, scaled, cluttered, noisy), each `copies` times,
     as (train, test) batches.
     """
-    images, labels = _digit_arrays()
-    tests = _stratified(labels, every=5, seed=seed)
-    small = torch.from_numpy(images).float().reshape(-1, 1, 8, 8) / 16
-    classes = torch.from_numpy(labels).long()
+    small, classes, tests = _digits(seed)
     generator = torch.Generator().manual_seed(seed)
     train, test = (
         _batches(
@@ -185,20 +177,20 @@ def normalised(images: torch.Tensor, by: ImagePreprocessing) -> torch.Tensor:
     return (images - mean) / std
 
 
-def _digit_arrays() -> tuple[Any, Any]:
+def _digits(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The digits as images of 0 to 1, their classes, and a mask of the test examples: one in five,
+    stratified by class.
+    """
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    return bunch.data, bunch.target
-
-
-def _stratified(labels: Any, *, every: int, seed: int) -> torch.Tensor:
-    """A mask of the test examples: one in `every`, stratified by class."""
+    labels = bunch.target
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     is_test = np.zeros(len(labels), dtype=bool)
-    is_test[by_class[::every]] = True
-    return torch.from_numpy(is_test)
+    is_test[by_class[::5]] = True
+    small = torch.from_numpy(bunch.data).float().reshape(-1, 1, 8, 8) / 16
+    return small, torch.from_numpy(labels).long(), torch.from_numpy(is_test)
 
 
 def _shuffled(batches: Batches, generator: torch.Generator) -> Batches:
@@ -210,13 +202,5 @@ def _shuffled(batches: Batches, generator: torch.Generator) -> Batches:
 
 def _batches(inputs: torch.Tensor, targets: torch.Tensor, batch: int) -> Batches:
     """Batches of equal size; a smaller last one is left out."""
-    if not 1 <= batch <= len(inputs):
-        raise WorkloadError(
-            f"A batch of {batch} does not fit a set of {len(inputs)} examples; give 1 to "
-            f"{len(inputs)}."
-        )
-    count = len(inputs) // batch
-    return [
-        (inputs[i * batch : (i + 1) * batch], targets[i * batch : (i + 1) * batch])
-        for i in range(count)
-    ]
+    whole = len(inputs) - len(inputs) % batch
+    return list(zip(inputs[:whole].split(batch), targets[:whole].split(batch), strict=True))

@@ -101,7 +101,7 @@ def mobilenetv2_imagenet(batch: int) -> Parts:
 
 
 def _batches(images: torch.Tensor, labels: torch.Tensor) -> Batches:
-    return [(images[at : at + 8], labels[at : at + 8]) for at in range(0, len(images), 8)]
+    return list(zip(images.split(8), labels.split(8), strict=True))
 
 
 def photographs() -> torch.Tensor:

@@ -13,12 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import WorkloadError
-
 KINDS = ("water", "field", "forest", "town", "sand", "rock")
 CLASSES = (*KINDS, "legend")
 LEGEND = len(KINDS)
-LEAST_SIDE = 32
 
 _PERIOD = 4  # pixels after which a pattern repeats, and the grid of the legend's position
 _REGIONS = 9
@@ -30,12 +27,9 @@ Ints = npt.NDArray[np.int64]
 
 
 def sheets(count: int, *, side: int = 128, seed: int = 0) -> tuple[Floats, Ints]:
-    """Paint maps: images (count, 3, side, side) of about 0–1, and the class of every pixel."""
-    if side < LEAST_SIDE or side % _PERIOD:
-        raise WorkloadError(
-            f"A map with side={side} has no room for its legend; give a multiple of {_PERIOD} "
-            f"from {LEAST_SIDE} on."
-        )
+    """Paint maps: images (count, 3, side, side) of about 0–1, and the class of every pixel; a side
+    is a multiple of 4 from 32 on, so that the legend has room.
+    """
     rng = np.random.default_rng(seed)
     painted = [_map(rng, side) for _ in range(count)]
     return np.stack([image for image, _ in painted]), np.stack([labels for _, labels in painted])
