@@ -14,7 +14,7 @@ from paifuser_lab.accelerate.switches import SWITCHES, Switch
 from paifuser_lab.accelerate.switches.memory_reuse import MemoryReuse
 from paifuser_lab.errors import AccelerationError, MeasureError
 from paifuser_lab.records import AccelerationStatus
-from tests.support.training_loops import Digits, metered, trained
+from tests.support.training_loops import Digits, made, metered, trained
 
 NAMES = (
     "memory_pool", "memory_reuse", "graph_optimization", "operator_fusion", "data_parallelism",
@@ -148,9 +148,7 @@ def test_an_enable_that_yields_gives_way_to_another_one_and_is_ended(hooks):
 
 
 def test_a_switch_taken_out_of_enable_is_restored_and_the_rest_stays(monkeypatch):
-    torch.manual_seed(0)
-    model = Digits()
-    optimizer = torch.optim.Adam(model.parameters())
+    model, optimizer = made(lr=1e-3)
     cost = lambda way: 0.7 ** len(way)
     with metered(monkeypatch, cost) as meter:
         lab.enable(memory_pool=False, threads=False, compile=False)
@@ -169,9 +167,7 @@ def test_a_switch_taken_out_of_enable_is_restored_and_the_rest_stays(monkeypatch
 
 
 def test_a_switch_that_changes_results_is_not_offered_and_says_why(monkeypatch):
-    torch.manual_seed(0)
-    model = Digits()
-    optimizer = torch.optim.Adam(model.parameters())
+    model, optimizer = made(lr=1e-3)
     monkeypatch.setattr(MemoryReuse, "prove", lambda *_: "results would change")
     with metered(monkeypatch, lambda way: 0.5 if "memory_reuse" in way else 1.0) as meter:
         lab.enable_memory_reuse()
@@ -210,9 +206,7 @@ def test_an_optimizer_over_a_tensor_of_no_module_is_told_what_it_cannot_have():
 
 
 def test_what_was_on_is_said_after_the_end(monkeypatch):
-    torch.manual_seed(0)
-    model = Digits()
-    optimizer = torch.optim.Adam(model.parameters())
+    model, optimizer = made(lr=1e-3)
     with metered(monkeypatch, lambda way: 0.5 ** len(way)) as meter:
         with lab.enable(precision=None, memory_pool=False, threads=False, compile=False):
             trained(model, optimizer, 60, work=meter.work)
@@ -223,9 +217,7 @@ def test_what_was_on_is_said_after_the_end(monkeypatch):
 
 
 def test_what_was_decided_is_logged(monkeypatch, caplog):
-    torch.manual_seed(0)
-    model = Digits()
-    optimizer = torch.optim.Adam(model.parameters())
+    model, optimizer = made(lr=1e-3)
     cost = lambda way: 0.7 ** len(way)
     with (
         caplog.at_level(logging.INFO, "paifuser_lab.accelerate"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paifuser_lab.accelerate.judge import BUDGET, FIRST_STEPS, Judge
 from paifuser_lab.accelerate.meter import Moment, OpenBlock
 from paifuser_lab.accelerate.race import PLAIN, Block, Offer, Race, Way
+from tests.support.training_loops import product
 
 STEPS = 10**6  # of a loop in which judging may cost what it likes
 CORE = (Offer("bf16", is_exact=False), Offer("channels_last"))
@@ -33,16 +35,6 @@ def judged(judge: Judge, cost, *, noise: float = 0.01, losses=lambda way: (), st
             Block(way, tuple(seconds), tuple(losses(way)), cost(way) if changed else 0.0), done
         )
     return ways
-
-
-def product(factors: dict[str, float]):
-    def cost(way: Way) -> float:
-        value = 1.0
-        for name in way:
-            value *= factors.get(name, 1.0)
-        return value
-
-    return cost
 
 
 @settings(max_examples=15, deadline=None)
@@ -96,7 +88,7 @@ def test_later_switches_are_judged_on_top_of_the_best_so_far():
     assert judge.best == {"bf16", "fused_optimizer"}
     assert frozenset({"bf16", "fused_optimizer", "threads=2"}) in ways
     assert frozenset({"threads=2"}) not in ways
-    assert judge.verdicts["fused_optimizer"].ratio == _about(1 / 0.8)
+    assert judge.verdicts["fused_optimizer"].ratio == pytest.approx(1 / 0.8, rel=0.03)
     assert judge.verdicts["fused_optimizer"].why.endswith("beside bf16")
 
 
@@ -244,12 +236,6 @@ def test_a_switch_offered_later_is_judged_when_the_others_are():
     assert judge.verdicts["compile"].ratio is not None  # the measurement stays on show
 
 
-def _about(value: float):
-    import pytest
-
-    return pytest.approx(value, rel=0.03)
-
-
 class Noisy:
     """Steps whose rest is disturbed, and whose time in the optimizer is not."""
 
@@ -275,7 +261,7 @@ def test_an_optimizer_s_switch_is_judged_by_the_optimizer_s_own_step():
     judge = Judge((), [[Offer("fused", is_of_optimizers=True)]])
     assert rounds_of(judge, Noisy(), is_timed=True) == 3
     verdict = judge.verdicts["fused"]
-    assert verdict.is_kept and verdict.ratio == _about(1.45 / 1.35)
+    assert verdict.is_kept and verdict.ratio == pytest.approx(1.45 / 1.35, rel=0.03)
     assert verdict.why == "faster by more than its interval, timed in the optimizer's step"
     untimed = Judge((), [[Offer("fused", is_of_optimizers=True)]])
     assert rounds_of(untimed, Noisy()) > 3  # the rest hides it

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import math
 import random
 import threading
 
@@ -22,13 +21,7 @@ from paifuser_lab.accelerate.judge import Judge
 from paifuser_lab.accelerate.race import PLAIN
 from paifuser_lab.accelerate.switches import Parts, precision
 from paifuser_lab.accelerate.switches.precision import Precision
-from tests.support.training_loops import Digits, batch, metered, trained
-
-
-def made(kind=torch.optim.Adam, **options):
-    torch.manual_seed(0)
-    model = Digits()
-    return model, kind(model.parameters(), **({"lr": 0.01} | options))
+from tests.support.training_loops import Digits, batch, made, metered, product, trained
 
 
 def without_dropout(pair):
@@ -61,14 +54,7 @@ def globals_of_torch():
     )  # fmt: skip
 
 
-FAST = {"bf16": 0.6, "channels_last": 0.8, "fused_optimizer": 0.9}
-
-
-def cost(way):
-    value = 1.0
-    for name in way:
-        value *= FAST.get(name, 1.0)
-    return value
+cost = product({"bf16": 0.6, "channels_last": 0.8, "fused_optimizer": 0.9})
 
 
 def test_the_fastest_switches_are_found_and_kept_in_an_unchanged_loop(monkeypatch):
@@ -90,8 +76,7 @@ def test_the_fastest_switches_are_found_and_kept_in_an_unchanged_loop(monkeypatc
 @pytest.mark.parametrize("options", [{}, {"precision": "bf16"}])
 def test_where_bf16_is_emulated_the_other_switches_are_judged_all_the_same(monkeypatch, options):
     model, optimizer = made()
-    factors = {"bf16": 6.6, "channels_last": 0.75, "fused_optimizer": 0.98}
-    cost = lambda way: math.prod(factors.get(name, 1.0) for name in way)
+    cost = product({"bf16": 6.6, "channels_last": 0.75, "fused_optimizer": 0.98})
     with metered(monkeypatch, cost) as meter:
         monkeypatch.setattr(precision, "product_speedup", lambda dtype: 1 / 6.6)
         lab.enable(threads=False, compile=False, **options)

@@ -14,28 +14,16 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 import paifuser_lab as lab
 from paifuser_lab.accelerate.loop import MOST_NOTES
 from paifuser_lab.accelerate.watcher import MOST_LOSSES
-from tests.support.training_loops import Digits, batch, metered, trained
+from tests.support.training_loops import batch, made, metered, product, trained
 
 QUICK = {"memory_pool": False, "threads": False, "compile": False}
 BACKWARD, SCALE = torch.autograd.backward, torch.amp.GradScaler.scale
 
 
-def made():
-    torch.manual_seed(0)
-    model = Digits()
-    return model, torch.optim.Adam(model.parameters(), lr=0.01)
-
-
 def short(**factors):
     """Steps of a millisecond, which some switches make faster."""
-
-    def cost(way):
-        value = 1e-3
-        for name in way:
-            value *= factors.get(name, 1.0)
-        return value
-
-    return cost
+    share = product(factors)
+    return lambda way: 1e-3 * share(way)
 
 
 def is_watched(model):

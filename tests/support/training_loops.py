@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -30,6 +32,20 @@ class Digits(nn.Module):
         """Scores of three classes."""
         features = self.features(images)
         return self.head(features.view(-1, 8 * 2 * 2))
+
+
+def made(
+    kind: type[torch.optim.Optimizer] = torch.optim.Adam, **options: Any
+) -> tuple[Digits, torch.optim.Optimizer]:
+    """The model with the weights of one seed, and its optimizer."""
+    torch.manual_seed(0)
+    model = Digits()
+    return model, kind(model.parameters(), **({"lr": 0.01} | options))
+
+
+def product(factors: dict[str, float]) -> Callable[[Way], float]:
+    """The cost of a step as the product of what each switch in force multiplies it by."""
+    return lambda way: math.prod(factors.get(name, 1.0) for name in way)
 
 
 class TestMeter(Meter):
