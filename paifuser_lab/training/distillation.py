@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ..errors import StepError
+from ..model.tensors import tensors_in
 from ..model.watch import FAILED, describe, watching
 from ..workload import Inputs, running
 from ..workload.data import Batch
@@ -50,11 +51,7 @@ def kinds_of(output: Any, target: Any, kind: Answers) -> Kinds:
         )
     if kind == "values":
         return dict.fromkeys(tensors)
-    labels = [
-        leaf
-        for leaf in pytree.tree_leaves(target)
-        if isinstance(leaf, Tensor) and not leaf.is_floating_point()
-    ]
+    labels = [leaf for leaf in tensors_in(target) if not leaf.is_floating_point()]
     classes = {
         path: _class_dimension(path, leaf, labels, is_sure=kind == "classes")
         for path, leaf in tensors.items()
@@ -216,10 +213,7 @@ def _size(output: Tensor) -> tuple[int, ...]:
 
 def _first(output: Any) -> Tensor | None:
     """The first floating-point tensor of an output."""
-    leaves = pytree.tree_leaves(output)
-    return next(
-        (leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()), None
-    )
+    return next((leaf for leaf in tensors_in(output) if leaf.is_floating_point()), None)
 
 
 class Projection(nn.Linear):

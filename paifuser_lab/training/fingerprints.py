@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ..errors import StepError, StoppedError, first_line
+from ..model.tensors import tensors_in
 from ..model.weights import weights_hash
 from ..workload import Inputs, Loss, running
 from ..workload.data import Batches
@@ -96,11 +97,7 @@ def model_fingerprint(model: nn.Module, inputs: Inputs) -> str:
     frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
     with running(model):
         output = inputs.clone()(model)
-    norms = [
-        f"{float(leaf.double().norm()):.4g}"
-        for leaf in pytree.tree_leaves(output)
-        if isinstance(leaf, Tensor)
-    ]
+    norms = [f"{float(leaf.double().norm()):.4g}" for leaf in tensors_in(output)]
     return f"model {weights_hash(model)} {layers_fingerprint(model)} {norms} {frozen}"
 
 

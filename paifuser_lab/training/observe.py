@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from ..model.tensors import tensors_in
 from ..records.training_run import LOWEST_EXPONENT, RANGE_BINS, RANGE_WIDTH
 
 SMALLEST_NORMAL = torch.finfo(torch.float16).smallest_normal
@@ -82,7 +82,5 @@ def layer_of_bad_gradient(model: nn.Module) -> str | None:
 
 def is_not_finite(values: object) -> bool:
     """Whether any tensor has a NaN or an infinity."""
-    return any(
-        isinstance(leaf, Tensor) and leaf.is_floating_point() and not bool(leaf.isfinite().all())
-        for leaf in pytree.tree_leaves(values)
-    )
+    floats = (leaf for leaf in tensors_in(values) if leaf.is_floating_point())
+    return not all(bool(leaf.isfinite().all()) for leaf in floats)

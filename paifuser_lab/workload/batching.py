@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from ..errors import MeasureError
+from ..model.tensors import tensors_in
 from .inputs import Inputs
 from .workload import Workload
 
@@ -51,10 +51,7 @@ def tensor_bytes(inputs: Inputs) -> int:
 
 def leading_sizes(output: Any) -> tuple[int, ...]:
     """The first dimension of every tensor in an output."""
-    leaves = pytree.tree_leaves(output)
-    return tuple(
-        int(leaf.shape[0]) if leaf.ndim else 0 for leaf in leaves if isinstance(leaf, Tensor)
-    )
+    return tuple(int(leaf.shape[0]) if leaf.ndim else 0 for leaf in tensors_in(output))
 
 
 def _has_batch(tensor: Tensor, example: int) -> bool:

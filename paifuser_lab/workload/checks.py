@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import nn
 from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
-from torch.utils import _pytree as pytree
 
 from .._files import is_encodable
 from ..errors import ForwardError, WorkloadError, first_line
+from ..model.tensors import tensors_in
 from ..model.watch import describe, failing_layer
 from ..records import ImagePreprocessing
 from .eval_mode import running
@@ -193,7 +193,7 @@ def check_forward(work: Checked) -> None:
 
 def check_plain(name: str, output: Any) -> None:
     """Check that the values of the output can be compared."""
-    tensors = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+    tensors = tensors_in(output)
     if any(tensor.is_nested for tensor in tensors):
         raise WorkloadError(
             f"{name} outputs a nested tensor, whose values cannot be compared; let its forward "

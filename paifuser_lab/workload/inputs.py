@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from ..model.tensors import tensors_in
 from ..model.watch import ATTRIBUTE
 
 
@@ -50,11 +51,7 @@ class Inputs:
         """All tensors of the inputs, in order."""
         if self.is_flat:
             return [*self.args, *self.kwargs.values()]
-        return [
-            leaf
-            for leaf in pytree.tree_leaves((self.args, self.kwargs))
-            if isinstance(leaf, Tensor)
-        ]
+        return tensors_in((self.args, self.kwargs))
 
     def __call__(self, model: Callable[..., Any]) -> Any:
         """The model's output for these inputs; a generator, such as of tokens, is exhausted to a

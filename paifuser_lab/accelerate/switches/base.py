@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
+from ...model.tensors import tensors_in
 from ..race import Offer
 
 Example = tuple[tuple[Any, ...], dict[str, Any]]
@@ -203,6 +204,5 @@ def kept_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         for name, value in vars(layer).items():
             if name in OF_EVERY_LAYER or not isinstance(value, Tensor | list | tuple | dict):
                 continue
-            for leaf in pytree.tree_leaves(value):
-                if isinstance(leaf, Tensor):
-                    yield f"{path}.{name}".lstrip("."), leaf
+            for tensor in tensors_in(value):
+                yield f"{path}.{name}".lstrip("."), tensor
