@@ -61,11 +61,6 @@ class Checkpoint:
         is_same = weights in (self.began_from, self.weights_hash)
         return "" if is_same else "began from other weights than this model has"
 
-    @property
-    def bytes(self) -> int:
-        """The memory of its tensors."""
-        return sum(tensor.nbytes for tensor in self.tensors.values())
-
 
 VERSION = 3  # increment when equal options no longer train to equal weights
 MOST_BYTES = 2 << 30  # of all files; those not used for longest are deleted first

@@ -44,13 +44,8 @@ class Run:
         checkpoint_file: CheckpointFile | None,
         hooks: Hooks,
     ) -> None:
-        self.learner, self.batches, self.objective, self.checkpoint_file, self.hooks = (
-            learner,
-            batches,
-            objective,
-            checkpoint_file,
-            hooks,
-        )
+        self.learner, self.batches, self.objective = learner, batches, objective
+        self.checkpoint_file, self.hooks = checkpoint_file, hooks
         self.model, self.plan = learner.parts["model"], learner.plan
         learner.synchroniser = hooks.synchroniser
         self.epoch = self.step = 0
@@ -190,15 +185,11 @@ class Run:
             is_lower,
             not is_good,
         )
-        self._watch_ranges()
+        if learner.ranges is not None:
+            self.course.history.range_steps.append(len(self.losses))
+            self.course.history.ranges.append(learner.ranges)
         self.course.append(value, facts)
         self.step += 1
-
-    def _watch_ranges(self) -> None:
-        """Note the gradients' ranges of this step, if it is one of those that are watched."""
-        if self.learner.ranges is not None:
-            self.course.history.range_steps.append(len(self.losses))
-            self.course.history.ranges.append(self.learner.ranges)
 
     def _objective_of(self, batch: Batch) -> Tensor:
         part, share = self.hooks.synchroniser.part_of(batch)

@@ -60,16 +60,8 @@ def train(
     synchroniser: Synchroniser | None = None,
     **options: Any,
 ) -> TrainingRun:
-    """Train the model of a workload, in place, on its train data and by its loss.
-
-    Options are the fields of `TrainPlan`: epochs, learning_rate, optimizer, schedule, warm_up,
-    weight_decay, clip, precision, seed, react, patience, stop_on, formats, fp32_until, weights,
-    rounding, checkpointed and more. With `checkpoint`, a file, the training stores itself every
-    `save_every_s` seconds, and the same call goes on from there to the same losses, to the bit; a
-    file that is damaged or of another training is refused. `monitor` is called with the record so
-    far, such as `lab.TrainingMonitor()`; `log` is a folder for TensorBoard. Every `watch_every`
-    steps the gradients' ranges are noted by layer; 0 is never. `synchroniser` is what keeps this
-    process equal to others that train the same model.
+    """Train the model of a workload in this process; options are those of `lab.train`, and
+    `synchroniser` is what keeps it equal to others that train the same model.
     """
     work = workload_of(subject)
     plan, loss = plan_of(options), loss_of(work)
