@@ -4,7 +4,6 @@ machine      `lab.hardware()`: the description of this machine, measured once an
 host         the system's facts: processor, cores, caches, memory, and torch's number of threads
 ceilings     peak rates of computing and of memory, on the CPU and on CUDA devices
 contention   warnings for rates measured while other processes used the cores
-serving      the processes that serve or show this one, which are no load of others
 openmp       releases the OpenMP threads of the calling thread
 turns        whose turn it is to run models: one thread at a time
 cluster      joins a Ray cluster, or starts one on this machine

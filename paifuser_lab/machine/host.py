@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +26,7 @@ import torch
 from ..arguments import MAX_THREADS
 from ..errors import MeasureError
 from ..records import Hardware
-from .serving import serving_seconds
+from .openmp import notebook_shell
 
 ROOT = Path("/")
 
@@ -59,6 +60,14 @@ CACHES = {
     "L2": ("l2_cache_size", "hw.l2cachesize", "hw.perflevel0.l2cachesize"),
     "L3": ("l3_cache_size", "hw.l3cachesize"),
 }
+# Parts of the names of browsers' processes. Which of them draws the notebook cannot be told.
+BROWSERS = (
+    "chrom", "headless_shell", "msedge", "brave", "opera", "vivaldi", "safari", "webkit",
+    "firefox", "isolated web", "web content",
+)  # fmt: skip
+
+# by id, those that serve or show this process; None are the others
+_known: dict[int, psutil.Process | None] = {}
 
 
 def device_name(device: torch.device) -> str:
@@ -190,6 +199,41 @@ def _other_threads(thread: int | None) -> dict[tuple[int, str], float]:
             if (name := names.get(used.id)) is not None
         }
     return {}
+
+
+def serving_seconds() -> dict[int, float]:
+    """The CPU seconds so far, by its id, of each process that started this one (a notebook's
+    server, a terminal) and of each of a browser's, if this one runs a notebook.
+    """
+    global _known
+    known = _known = {pid: _known[pid] if pid in _known else _serving(pid) for pid in psutil.pids()}
+    spent = {}
+    for pid, process in known.items():
+        with suppress(psutil.Error):
+            if process is not None:
+                times = process.cpu_times()
+                spent[pid] = float(times.user + times.system)
+    return spent
+
+
+def _serving(pid: int) -> psutil.Process | None:
+    """The process if it serves or shows this one."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        if pid in _ancestors():
+            return process
+        if notebook_shell() is not None and any(
+            part in process.name().lower() for part in BROWSERS
+        ):
+            return process
+    return None
+
+
+@cache
+def _ancestors() -> frozenset[int]:
+    with suppress(psutil.Error):
+        return frozenset(process.pid for process in psutil.Process().parents())
+    return frozenset()
 
 
 def thread_seconds(before: CoreUse, after: CoreUse) -> dict[str, float]:

@@ -8,14 +8,14 @@ import sys
 import psutil
 import pytest
 
-from paifuser_lab.machine import serving
-from paifuser_lab.machine.serving import serving_seconds
+from paifuser_lab.machine import host
+from paifuser_lab.machine.host import serving_seconds
 
 
 @pytest.fixture
 def browser(tmp_path, monkeypatch):
     """A process with a browser's name, in the eyes of psutil, which computes nothing."""
-    monkeypatch.setattr(serving, "_known", {})
+    monkeypatch.setattr(host, "_known", {})
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     name = psutil.Process.name
     monkeypatch.setattr(
@@ -26,10 +26,10 @@ def browser(tmp_path, monkeypatch):
 
 
 def test_a_browser_shows_a_notebook_and_is_another_process_to_a_script(browser, monkeypatch):
-    monkeypatch.setattr(serving, "notebook_shell", lambda: None)
+    monkeypatch.setattr(host, "notebook_shell", lambda: None)
     assert browser not in serving_seconds()
-    serving._known.clear()
-    monkeypatch.setattr(serving, "notebook_shell", object)
+    host._known.clear()
+    monkeypatch.setattr(host, "notebook_shell", object)
     assert serving_seconds()[browser] >= 0
 
 
@@ -40,7 +40,7 @@ def test_what_started_this_process_serves_it_and_what_it_starts_does_not(browser
 
 
 def test_a_process_that_has_ended_is_forgotten(browser, monkeypatch):
-    monkeypatch.setattr(serving, "notebook_shell", object)
+    monkeypatch.setattr(host, "notebook_shell", object)
     assert browser in serving_seconds()
     monkeypatch.setattr(psutil, "pids", lambda: [psutil.Process().ppid()])
-    assert list(serving_seconds()) == list(serving._known) == [psutil.Process().ppid()]
+    assert list(serving_seconds()) == list(host._known) == [psutil.Process().ppid()]
