@@ -10,10 +10,11 @@ from threading import get_ident
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..model.tensors import tensors_in
 from ..model.watch import ATTRIBUTE, describe, first_nan, has_nan
+from ..training.checkpointing import saved_buffers
 from ..workload import Inputs, known_inputs, note_inputs
 from .switches.base import Call, is_in_backward
 
@@ -125,15 +126,11 @@ class AcceleratedCall:
 def _state_of(model: nn.Module, *, with_buffers: bool) -> Callable[[], None]:
     """A function that restores the random state, and the model's buffers, as they are now."""
     random_state = torch.get_rng_state()
-    buffers: list[tuple[Tensor, Tensor]] = []
-    if with_buffers:
-        buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    restore_buffers = saved_buffers(model) if with_buffers else lambda: None
 
     def restore() -> None:
         torch.set_rng_state(random_state)
-        with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)
+        restore_buffers()
 
     return restore
 

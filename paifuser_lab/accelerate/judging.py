@@ -58,7 +58,7 @@ class Judging:
     def forget(self) -> None:
         """The models or the optimizers are others."""
         self.judge: Judge | None = None
-        self.block: OpenBlock | None = None
+        self.block: OpenBlock | None = None  # while what runs is one way
         self.is_at_rest = False  # nothing is to be judged, and steps are short
         self._evaluations = 0  # steps in a row with an evaluation, or `ALWAYS`
         self._step_s = math.inf  # the shortest
@@ -91,10 +91,6 @@ class Judging:
             return False
         self.judge.fail(frozenset(way), why)
         return True
-
-    def leave_block(self) -> None:
-        """What runs now is no longer one way."""
-        self.block = None
 
     def enter_optimizer(self) -> None:
         """An optimizer begins its step."""

@@ -114,7 +114,7 @@ class Loop:
     def reconsider(self) -> None:
         """Find anew what a changed loop cannot have; the block that runs now was of another."""
         way = self.on
-        self.judging.leave_block()
+        self.judging.block = None
         self.go(PLAIN)
         self.find_obstacles()
         for label in sorted((way | self.judging.offers) & self.obstacles.keys()):
@@ -135,7 +135,7 @@ class Loop:
     def stop(self, why: str) -> None:
         """Run without any switch from now on."""
         self.stopped = why
-        self.judging.leave_block()
+        self.judging.block = None
         self.go(PLAIN)
         self.note(f"stopped: {why}")
         logger.warning("stopped: %s", why)
@@ -359,11 +359,11 @@ class Loop:
             if label in self.on and switch.recover(call.model, error):
                 return again()
         if isinstance(error, Refusal):
-            self.judging.leave_block()
+            self.judging.block = None
             self.take_back([error.label], str(error))
             return again()
         way = self.on
-        self.judging.leave_block()
+        self.judging.block = None
         self.go(PLAIN)
         try:
             output = again()
@@ -383,7 +383,7 @@ class Loop:
         inexact = self._inexact()
         if not inexact:
             return False
-        self.judging.leave_block()
+        self.judging.block = None
         what = "the step was skipped" if is_in_time else "a step with its gradients was taken"
         self.take_back(inexact, f"the loss became {loss}; {what}")
         return is_in_time
