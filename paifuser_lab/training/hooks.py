@@ -14,7 +14,6 @@ from ..workload import Inputs
 from ..workload.data import Batch
 
 Objective = Callable[[nn.Module, Inputs, Any], Tensor]  # calls the model itself: `inputs(model)`
-OnEpoch = Callable[[int, int, float], None]  # epoch, epochs, mean loss
 BeforeStep = Callable[[float], None]  # the share of all steps that is done
 
 
@@ -40,7 +39,6 @@ class Hooks:
     """Functions that a training calls, and how often it stores itself and watches its gradients."""
 
     should_stop: Callable[[], bool] = lambda: False
-    on_epoch: OnEpoch = lambda epoch, epochs, loss: None
     before_step: BeforeStep = lambda done: None
     metric: Callable[[], float | None] = lambda: None  # asked after each epoch, before it is stored
     on_step: Callable[[Any], None] = lambda run: None  # the `Run`, after each step

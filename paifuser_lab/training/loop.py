@@ -18,7 +18,7 @@ from torch import nn
 from ..progress import progress
 from ..workload.data import Batches
 from .course import Trained
-from .hooks import BeforeStep, Hooks, Objective, OnEpoch
+from .hooks import BeforeStep, Hooks, Objective
 from .learner import Learner
 from .plan import Training
 from .resume import CheckpointFile
@@ -34,7 +34,6 @@ def train(
     extra: nn.Module | None = None,
     checkpoint_file: CheckpointFile | None = None,
     should_stop: Callable[[], bool] | None = None,
-    on_epoch: OnEpoch | None = None,
     before_step: BeforeStep | None = None,
     what: str = "training",
 ) -> Trained:
@@ -46,11 +45,7 @@ def train(
     training mode, and may change modes. Random state, modes and gradients are restored afterwards.
     `what` names the training where its progress is shown.
     """
-    hooks = Hooks(
-        should_stop or Hooks.should_stop,
-        on_epoch or Hooks.on_epoch,
-        before_step or Hooks.before_step,
-    )
+    hooks = Hooks(should_stop or Hooks.should_stop, before_step or Hooks.before_step)
     run = run_of(model, batches, objective, plan, extra, checkpoint_file, hooks, what)
     return run.trained()
 

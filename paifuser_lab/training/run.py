@@ -25,7 +25,6 @@ from .history import History, StepFacts
 from .hooks import Hooks, Objective
 from .learner import Learner
 from .observe import is_not_finite, layer_of_bad_gradient, range_layers
-from .precision import finite_mean
 from .resume import OTHER_MODEL, Checkpoint, CheckpointFile
 
 SAVE_EVERY_S = 20.0
@@ -120,11 +119,10 @@ class Run:
                 f"the {self.batches.what} give nothing in epoch {self.epoch + 1}; can they be gone "
                 "through only once?"
             )
-        done, self.epoch, self.step = self.losses[len(self.losses) - self.step :], self.epoch + 1, 0
+        self.epoch, self.step = self.epoch + 1, 0
         with self.learner.computing(is_lower=self.plan.weights == "bf16"):
             self.course.end_epoch(self.hooks.metric())
         self._save()
-        self.hooks.on_epoch(self.epoch, self.plan.epochs, finite_mean(done))
 
     def _run_step(self, iterator: Iterator[Batch]) -> bool:
         """Train on the next batch; returns whether there was one."""

@@ -278,9 +278,9 @@ def test_a_loss_that_is_not_finite_restores_the_last_valid_epoch(bad):
             model=model,
             objective=objective,
             checkpoint_file=checkpoint_file,
-            on_epoch=lambda *_: states.append(everything(model)),
+            before_step=lambda _: states.append(everything(model)),
         )
-    assert everything(model) == states[1], "the weights are those of the last good epoch"
+    assert everything(model) == states[2 * COUNT], "the weights are those of the last good epoch"
     assert checkpoint_file.load().epoch == 2 and all(
         bool(tensor.isfinite().all()) for tensor in checkpoint_file.load().tensors.values()
     )
@@ -391,6 +391,7 @@ def test_an_interrupt_restores_the_last_checkpoint():
     def before_step(done):
         if done > 0.5:
             raise KeyboardInterrupt
+        states.append(everything(model))
 
     with pytest.raises(
         KeyboardInterrupt,
@@ -400,9 +401,8 @@ def test_an_interrupt_restores_the_last_checkpoint():
             model=model,
             checkpoint_file=CheckpointFile("interrupted"),
             before_step=before_step,
-            on_epoch=lambda *_: states.append(everything(model)),
         )
-    assert everything(model) == states[-1]
+    assert everything(model) == states[COUNT]
     assert everything(trained(checkpoint_file=CheckpointFile("interrupted"))[0]) == everything(
         trained()[0]
     )
@@ -422,11 +422,9 @@ def test_random_numbers_differ_at_each_step_and_repeat_for_a_seed():
     )
 
 
-def test_callbacks_report_the_progress():
-    epochs, shares = [], []
-    _, result = trained(on_epoch=lambda *call: epochs.append(call), before_step=shares.append)
-    assert [call[:2] for call in epochs] == [(1, 3), (2, 3), (3, 3)]
-    assert epochs[0][2] == pytest.approx(sum(result.losses[:COUNT]) / COUNT)
+def test_each_step_is_told_the_share_that_is_done():
+    shares = []
+    trained(before_step=shares.append)
     assert shares == pytest.approx([index / (3 * COUNT) for index in range(3 * COUNT)])
 
 
