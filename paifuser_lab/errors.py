@@ -108,8 +108,6 @@ class MissingExtraError(PaifuserError):
             f"{needed_for} needs {package}, which is not installed: pip install "
             f"'paifuser-lab[{extra}]'."
         )
-        self.package = package
-        self.extra = extra
 
 
 def optional_module(name: str, *, extra: str, needed_for: str, package: str = "") -> Any:

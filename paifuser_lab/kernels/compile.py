@@ -20,7 +20,7 @@ from .._files import asset, cache_folder, read_text, replacing, write_text
 from ..errors import FileError, KernelError, first_line
 from .nvrtc import Compiled, Nvrtc, nvrtc
 
-FORMAT = 1  # raise it when what is stored beside the machine code changes
+FORMAT = 2  # raise it when what is stored beside the machine code changes
 FLAGS = ("-std=c++17", "--ptxas-options=-v")
 MIN_CAPABILITY = (8, 0)  # asynchronous copies and matrix products in bfloat16
 _INCLUDE = re.compile(r'^#include "([^"]+\.cuh)"$', re.MULTILINE)
@@ -63,7 +63,6 @@ class Cubin(BaseModel):
     entry: str
     sha256: str
     compiler: str
-    flags: tuple[str, ...]
     resources: Resources
 
 
@@ -143,7 +142,6 @@ def _compile(program: Program, compiler: str, manifest: Path) -> Cubin:
         entry=compiled.entry,
         sha256=hashlib.sha256(compiled.cubin).hexdigest(),
         compiler=compiler,
-        flags=program.flags,
         resources=resources_in(compiled.log, compiled.entry),
     )
     try:

@@ -288,4 +288,4 @@ def test_a_log_without_resources_is_refused():
 
 
 def test_cubins_are_plain_data():
-    assert set(Cubin.model_fields) == {"path", "entry", "sha256", "compiler", "flags", "resources"}
+    assert set(Cubin.model_fields) == {"path", "entry", "sha256", "compiler", "resources"}

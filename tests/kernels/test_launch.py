@@ -148,7 +148,6 @@ def cupy(monkeypatch):
         entry="_Z1k",
         sha256="",
         compiler="13.5",
-        flags=(),
         resources=Resources(registers=1, spill_bytes=0, stack_bytes=0),
     )
     monkeypatch.setitem(sys.modules, "cupy", fake)

@@ -95,7 +95,7 @@ def test_the_search_beats_random_search_at_every_budget(name, parts):
         search(space.tiles, space.measure, budget=max(parts), seed=seed) for seed in range(SEEDS)
     ]
     for budget, part in parts.items():
-        ours = [after(result, budget).best.ms for result in results]
+        ours = [after(result, budget).ranked[0].ms for result in results]
         sampled = space.random_search(budget)
         assert median(ours) < median(sampled), budget
         assert space.loss(ours) < part * space.loss(sampled), budget
@@ -164,7 +164,7 @@ def test_a_tile_that_fails_is_recorded_and_the_search_continues():
     failed = [attempt for attempt in result.attempts if attempt.failure]
     failures = {attempt.tile["a"]: attempt.failure for attempt in failed}
     assert failures == {4: "RuntimeError: CUDA error: misaligned address", 8: "its time is nan ms"}
-    assert len(result.attempts) == 30 and result.best.tile["b"] == 1
+    assert len(result.attempts) == 30 and result.ranked[0].tile["b"] == 1
 
 
 def test_an_interrupted_search_keeps_its_results():
@@ -189,7 +189,7 @@ def test_a_broken_device_ends_the_search_and_a_late_search_ends_after_one_more()
     assert (
         len(result.attempts) == MAX_FAILURES
         and "unspecified launch failure" in result.ended_by
-        and result.best is None
+        and not result.ranked
     )
     assert len(search(small(), lambda tile: 1.0, budget=30, seconds=-1).attempts) == 1
     with pytest.raises(KernelError, match="at least one tile"):
@@ -214,7 +214,7 @@ def test_the_model_learns_from_further_features():
             )
             for seed in range(5)
         ]
-        return mean(run.best.ms for run in runs)
+        return mean(run.ranked[0].ms for run in runs)
 
     assert mean_best(features=lambda point: (hidden[point],)) < 0.103 < mean_best()
 

@@ -58,11 +58,6 @@ class Search(Record):
         measured = (attempt for attempt in self.attempts if attempt.ms is not None)
         return tuple(sorted(measured, key=lambda attempt: attempt.ms or 0.0))
 
-    @property
-    def best(self) -> Attempt | None:
-        """The fastest, if any was measured."""
-        return self.ranked[0] if self.ranked else None
-
 
 class Winner(Record):
     """The winner of the finals, and the default's time in the same rounds."""
