@@ -46,16 +46,16 @@ class ModelsBench(BenchRecord):
     comparisons: tuple[Comparison, ...]
     by_hand: dict[str, HandRatio] = {}
 
-    def table(self, suffix: str = "") -> list[dict[str, str]]:
+    def table(self) -> list[dict[str, str]]:
         """A row for each model, a column for each back end."""
-        return [self._row(comparison, suffix) for comparison in self.comparisons] or [
+        return [self._row(comparison) for comparison in self.comparisons] or [
             {"model": "nothing was measured"}
         ]
 
-    def _row(self, comparison: Comparison, suffix: str) -> dict[str, str]:
+    def _row(self, comparison: Comparison) -> dict[str, str]:
         base, name = comparison[comparison.baseline], comparison.workload
         row = {
-            "model": name + suffix,
+            "model": name,
             "eager": f"{number(base.latency_ms or 0)} ({base.threads}t)",
         }
         for engine, header in ENGINES.items():

@@ -25,7 +25,7 @@ from importlib import import_module
 
 import torch
 
-from ..errors import UnknownModelError, WorkloadError
+from ..errors import UnknownModelError
 from .parts import Batches, Parts
 from .weights import seeded
 
@@ -84,8 +84,6 @@ def build(
     """
     if name not in (*names(), IMAGENET):
         raise UnknownModelError(_unknown(name))
-    if batch < 1:
-        raise WorkloadError(f"batch={batch} is not possible for {name!r}; give 1 or more.")
     if name in _TRAINED:
         from .trained import build_trained
 

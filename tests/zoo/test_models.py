@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from paifuser_lab import zoo
-from paifuser_lab.errors import UnknownModelError, WorkloadError
+from paifuser_lab.errors import UnknownModelError
 
 TINY = [name for name in zoo.names() if name.endswith("-tiny") and "digits" not in name]
 PARAMETERS = {
@@ -157,11 +157,6 @@ def test_an_unknown_name_suggests_the_nearest(name: str, nearest: str) -> None:
 def test_a_name_like_no_other_lists_them_all() -> None:
     with pytest.raises(UnknownModelError, match=r"choose one of resnet18, .*segvit-maps-256"):
         zoo.build("qqqq")
-
-
-def test_an_empty_batch_is_refused() -> None:
-    with pytest.raises(WorkloadError, match="give 1 or more"):
-        zoo.build("resnet18", batch=0)
 
 
 def test_every_full_model_has_a_tiny_version() -> None:
