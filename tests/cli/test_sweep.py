@@ -87,28 +87,24 @@ def fake_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "WORKER", [sys.executable, str(tmp_path / "running.py")])
 
 
+@pytest.fixture
+def exit_of(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Runs the command for the notebook and the folder `out`: the status that it exits with."""
+
+    def run(*options: str) -> Any:
+        command = ["paifuser-lab", "sweep", str(notebook), *options, "--out", str(tmp_path / "out")]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as ended:
+            program.main()
+        return ended.value.code
+
+    return run
+
+
 def test_runs_of_a_real_notebook_are_reported_and_a_failed_one_does_not_stop_the_others(
-    notebook: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    exit_of: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [
-        "sweep",
-        str(notebook),
-        "-p",
-        "ratio=0.25",
-        "-p",
-        "seed=0..1",
-        "--jobs",
-        "2",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    monkeypatch.setattr(sys, "argv", ["paifuser-lab", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        program.main()
-    assert ended.value.code == 1
+    assert exit_of("-p", "ratio=0.25", "-p", "seed=0..1", "--jobs", "2") == 1
     printed = capsys.readouterr()
     assert (
         "ratio=0.25,seed=1: small.ipynb failed in cell 3: ValueError: the loss is NaN"
@@ -322,31 +318,14 @@ def test_runs_of_a_notebook_with_other_code_are_refused(notebook: Path, tmp_path
 
 @pytest.mark.usefixtures("fake_worker")
 def test_an_interrupt_stops_running_notebooks_and_keeps_complete_runs(
-    notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exit_of: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(run: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(program, "_print_run", interrupted)
     out = tmp_path / "out"
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        [
-            "paifuser-lab",
-            "sweep",
-            str(notebook),
-            "-p",
-            "word=wait,after,a,b",
-            "--jobs",
-            "2",
-            "--out",
-            str(out),
-        ],
-    )
-    with pytest.raises(SystemExit) as ended:
-        program.main()
-    assert ended.value.code == 130
+    assert exit_of("-p", "word=wait,after,a,b", "--jobs", "2") == 130
     assert {path.name for path in out.iterdir()} >= {
         "word=after",
         "word=wait.stopped",
@@ -446,7 +425,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_invalid_parameters_are_refused_before_anything_runs(
     case: str,
-    notebook: Path,
+    exit_of: Callable[..., Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -454,14 +433,7 @@ def test_invalid_parameters_are_refused_before_anything_runs(
     texts, sentence = REFUSED[case]
     monkeypatch.setattr(running, "WORKER", ["/nowhere"])
     options = [part for text in texts for part in ("-p", text)]
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["paifuser-lab", "sweep", str(notebook), *options, "--out", str(tmp_path / "out")],
-    )
-    with pytest.raises(SystemExit) as ended:
-        program.main()
-    assert ended.value.code == 2 and sentence in capsys.readouterr().err
+    assert exit_of(*options) == 2 and sentence in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -21,14 +21,16 @@ from paifuser_lab.training.rates import (
 LOSSES = st.lists(st.one_of(st.floats(0.01, 10), st.just(math.nan)), max_size=200)
 
 
+def fed(reacting, losses):
+    for loss in losses:
+        reacting.see(loss)
+    return reacting
+
+
 @given(LOSSES, st.sampled_from(["plateau", "adaptive"]), st.integers(0, 200))
 def test_a_reaction_to_stored_losses_is_that_to_the_losses_as_they_came(losses, name, cut):
-    as_they_came = reaction(name, window=5)
-    for loss in losses:
-        as_they_came.see(loss)
-    resumed = reaction(name, losses[:cut], window=5)
-    for loss in losses[cut:]:
-        resumed.see(loss)
+    as_they_came = fed(reaction(name, window=5), losses)
+    resumed = fed(reaction(name, losses[:cut], window=5), losses[cut:])
     assert resumed.changes == as_they_came.changes and resumed.factor == as_they_came.factor
     assert LOWEST_FACTOR <= resumed.factor <= HIGHEST_FACTOR
 
@@ -50,38 +52,28 @@ def test_without_a_name_no_loss_changes_the_rate():
 
 
 def test_a_plateau_halves_the_rate_once_for_each_spell_without_a_new_lowest_loss():
-    plateau = Plateau(window=2, patience=3)
-    for loss in [4, 4, 3, 3, 2, 2]:
-        plateau.see(loss)
+    plateau = fed(Plateau(window=2, patience=3), [4, 4, 3, 3, 2, 2])
     assert plateau.factor == 1.0
-    for _ in range(6):
-        plateau.see(2)
+    fed(plateau, [2] * 6)
     assert plateau.factor == 0.5
     assert plateau.changes[0].step == 12
     assert plateau.changes[0].why == "the mean loss has not fallen below 2 in 6 steps"
-    for _ in range(6):
-        plateau.see(2)
+    fed(plateau, [2] * 6)
     assert plateau.factor == 0.25
 
 
 def test_a_new_lowest_loss_starts_the_patience_of_a_plateau_again():
-    plateau = Plateau(window=2, patience=3)
-    for loss in [4, 4, 4, 4, 4, 4, 3, 3, 3, 3, 3, 3]:
-        plateau.see(loss)
+    plateau = fed(Plateau(window=2, patience=3), [4, 4, 4, 4, 4, 4, 3, 3, 3, 3, 3, 3])
     assert plateau.factor == 1.0
 
 
 def test_a_plateau_compares_with_the_lowest_loss_of_all():
-    plateau = Plateau(window=2, patience=3)
-    for loss in [1, 1, 3, 3, 2, 2, 3, 3]:
-        plateau.see(loss)
+    plateau = fed(Plateau(window=2, patience=3), [1, 1, 3, 3, 2, 2, 3, 3])
     assert [change.step for change in plateau.changes] == [8]
 
 
 def test_a_loss_that_is_not_finite_halves_the_adaptive_rate_at_once():
-    adaptive = Adaptive(window=5)
-    for loss in [1.0, 1.1, math.nan]:
-        adaptive.see(loss)
+    adaptive = fed(Adaptive(window=5), [1.0, 1.1, math.nan])
     assert (
         adaptive.changes[-1][:2] == (3, 0.5) and adaptive.changes[-1].why == "the loss became nan"
     )
@@ -94,11 +86,8 @@ def test_a_window_with_less_than_two_finite_losses_calls_for_nothing_more(window
 
 
 def test_a_rise_beyond_the_noise_halves_the_adaptive_rate_and_noise_does_not():
-    quiet, rising = Adaptive(window=4), Adaptive(window=4)
-    for loss in [1.0, 1.1, 0.9, 1.0, 1.05, 1.1, 0.95, 1.0]:
-        quiet.see(loss)
-    for loss in [1.0, 1.1, 0.9, 1.0, 2.0, 2.1, 1.9, 2.0]:
-        rising.see(loss)
+    quiet = fed(Adaptive(window=4), [1.0, 1.1, 0.9, 1.0, 1.05, 1.1, 0.95, 1.0])
+    rising = fed(Adaptive(window=4), [1.0, 1.1, 0.9, 1.0, 2.0, 2.1, 1.9, 2.0])
     assert quiet.factor == 1.0 and rising.factor == 0.5
     assert rising.changes[0].why == "the mean loss rose from 1 to 2"
 
