@@ -177,29 +177,19 @@ def ceiling(threads: int, fp32: float, *warnings: str, **others: float) -> Ceili
     return Ceiling(threads=threads, fp32_gflops=fp32, warnings=warnings, **known)
 
 
-@pytest.mark.parametrize(
-    ("single", "double", "busy"),
-    [
-        (ceiling(1, 90), ceiling(2, 3), (2,)),
-        (ceiling(1, 102), ceiling(2, 107), (2,)),
-        (ceiling(1, 90), ceiling(2, 150), ()),
-        (ceiling(1, 30), ceiling(2, 180), (1,)),
-        (ceiling(1, 90, int8_gops=300), ceiling(2, 180, int8_gops=350), (2,)),
-        (ceiling(1, 90, fp16_gflops=5), ceiling(2, 180, fp16_gflops=5), ()),
-        (ceiling(1, 90, bandwidth_gbs=20), ceiling(2, 180, bandwidth_gbs=15), (2,)),
-        (ceiling(1, 90), ceiling(2, 180, "other processes had 40% of the cores"), (2,)),
-    ],
-    ids=[
-        "less",
-        "hardly more",
-        "more",
-        "far more",
-        "int8",
-        "one thread's operator",
-        "copies",
-        "others",
-    ],
-)
+LOWERED = {
+    "less": (ceiling(1, 90), ceiling(2, 3), (2,)),
+    "hardly more": (ceiling(1, 102), ceiling(2, 107), (2,)),
+    "more": (ceiling(1, 90), ceiling(2, 150), ()),
+    "far more": (ceiling(1, 30), ceiling(2, 180), (1,)),
+    "int8": (ceiling(1, 90, int8_gops=300), ceiling(2, 180, int8_gops=350), (2,)),
+    "one thread's operator": (ceiling(1, 90, fp16_gflops=5), ceiling(2, 180, fp16_gflops=5), ()),
+    "copies": (ceiling(1, 90, bandwidth_gbs=20), ceiling(2, 180, bandwidth_gbs=15), (2,)),
+    "others": (ceiling(1, 90), ceiling(2, 180, "other processes had 40% of the cores"), (2,)),
+}
+
+
+@pytest.mark.parametrize(("single", "double", "busy"), LOWERED.values(), ids=LOWERED)
 def test_a_ceiling_lowered_by_other_processes_gets_a_warning_and_the_record_a_note(
     single: Ceiling, double: Ceiling, busy: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -260,71 +260,58 @@ class Elsewhere(nn.Linear):
         return iter([torch.empty(1, device="meta")])
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: Workload(meta_model(), torch.ones(1, 2)),
-            "'weight' is on the meta device and has no values; load the weights",
-        ),
-        (
-            lambda: Workload(nn.Linear(2, 2), torch.ones(1, 2, device="meta")),
-            "an input is on the meta device",
-        ),
-        (
-            lambda: Workload(nn.Linear(2, 2), torch.ones(0, 2)),
-            r"an input has shape \(0, 2\), a batch of zero",
-        ),
-        (lambda: Workload(Mapped(), {"ids": ids(0)}), "a batch of zero"),
-        (
-            lambda: Workload(Elsewhere(2, 2), torch.ones(1, 2)),
-            "is on meta and an input is on cpu; move one of them",
-        ),
-        (
-            lambda: Workload(lazy_model(), torch.ones(1, 2)),
-            r"'0\.weight' of a lazy layer has no shape yet",
-        ),
-        (lambda: Workload(lambda x: x, torch.ones(1)), "needs a torch.nn.Module, not a function"),  # type: ignore[arg-type]
-        (
-            lambda: Workload(Small(), images(), metric=accuracy),
-            r"Small has a metric and no data .*; give test=\[\(inputs, target\), …\] too, or leave",
-        ),
-        (
-            lambda: Workload(Small(), images(), metric="accuracy", test=[]),  # type: ignore[arg-type]
-            r"the metric is of type str, .*; give a function that is called as metric\(predict, ",
-        ),
-        (
-            lambda: Workload(Small(), images(), loss=0.5),  # type: ignore[arg-type]
-            r"the loss is of type float, .*; give a function that is called as loss\(output, targ",
-        ),
-        (
-            lambda: Workload(Small(), images(), train=iter([(images(), 0)])),  # type: ignore[arg-type]
-            "Small: the train data can be iterated only once; give a list",
-        ),
-        (
-            lambda: Workload(Small(), images(), test=iter([(images(), 0)])),  # type: ignore[arg-type]
-            "Small: the test data can be iterated only once; give a list",
-        ),
-        (lambda: lab.load("resnet18-tiny", batch=0), "batch=0 is not possible"),
-        (lambda: lab.load("resnet18-tiny", batch=-1), "batch=-1 is not possible"),
-    ],
-    ids=[
-        "meta weights",
-        "meta input",
-        "empty batch",
-        "empty batch in a dict",
-        "two devices",
-        "lazy",
-        "a function",
-        "a metric without data",
-        "a metric's name",
-        "a loss that is a number",
-        "train data of one use",
-        "test data of one use",
-        "batch 0",
-        "batch -1",
-    ],
-)
+UNFIT: dict[str, tuple[Callable[[], Workload], str]] = {
+    "meta weights": (
+        lambda: Workload(meta_model(), torch.ones(1, 2)),
+        "'weight' is on the meta device and has no values; load the weights",
+    ),
+    "meta input": (
+        lambda: Workload(nn.Linear(2, 2), torch.ones(1, 2, device="meta")),
+        "an input is on the meta device",
+    ),
+    "empty batch": (
+        lambda: Workload(nn.Linear(2, 2), torch.ones(0, 2)),
+        r"an input has shape \(0, 2\), a batch of zero",
+    ),
+    "empty batch in a dict": (lambda: Workload(Mapped(), {"ids": ids(0)}), "a batch of zero"),
+    "two devices": (
+        lambda: Workload(Elsewhere(2, 2), torch.ones(1, 2)),
+        "is on meta and an input is on cpu; move one of them",
+    ),
+    "lazy": (
+        lambda: Workload(lazy_model(), torch.ones(1, 2)),
+        r"'0\.weight' of a lazy layer has no shape yet",
+    ),
+    "a function": (
+        lambda: Workload(lambda x: x, torch.ones(1)),  # type: ignore[arg-type]
+        "needs a torch.nn.Module, not a function",
+    ),
+    "a metric without data": (
+        lambda: Workload(Small(), images(), metric=accuracy),
+        r"Small has a metric and no data .*; give test=\[\(inputs, target\), …\] too, or leave",
+    ),
+    "a metric's name": (
+        lambda: Workload(Small(), images(), metric="accuracy", test=[]),  # type: ignore[arg-type]
+        r"the metric is of type str, .*; give a function that is called as metric\(predict, ",
+    ),
+    "a loss that is a number": (
+        lambda: Workload(Small(), images(), loss=0.5),  # type: ignore[arg-type]
+        r"the loss is of type float, .*; give a function that is called as loss\(output, targ",
+    ),
+    "train data of one use": (
+        lambda: Workload(Small(), images(), train=iter([(images(), 0)])),  # type: ignore[arg-type]
+        "Small: the train data can be iterated only once; give a list",
+    ),
+    "test data of one use": (
+        lambda: Workload(Small(), images(), test=iter([(images(), 0)])),  # type: ignore[arg-type]
+        "Small: the test data can be iterated only once; give a list",
+    ),
+    "batch 0": (lambda: lab.load("resnet18-tiny", batch=0), "batch=0 is not possible"),
+    "batch -1": (lambda: lab.load("resnet18-tiny", batch=-1), "batch=-1 is not possible"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), UNFIT.values(), ids=UNFIT)
 def test_workloads_that_cannot_run_are_refused_at_once(
     make: Callable[[], Workload], message: str
 ) -> None:
