@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
+from paifuser_lab.bench.kernels.cases import exact
 from paifuser_lab.errors import KernelError
 from paifuser_lab.kernels import attend_to_blocks, choose_blocks, errors_by_density
 from paifuser_lab.kernels.block_gather import BLOCK, blocks_of
@@ -17,13 +18,6 @@ from tests.support.kernel_checks import arithmetic, built, emulator_for_cpu, nee
 from tests.support.kernel_table import BLOCK_SPARSE, draw_lists, lists, masked
 
 KERNEL = BLOCK_SPARSE.kernel
-
-
-def as_double(inputs):
-    return tuple(
-        value.double() if torch.is_tensor(value) and value.is_floating_point() else value
-        for value in inputs
-    )
 
 
 def emulated(inputs):
@@ -37,16 +31,18 @@ def emulated(inputs):
 @given(data=st.data())
 def test_torchs_path_equals_float64_at_every_shape(data):
     inputs = lists(**draw_lists(data.draw))
-    doubled = as_double(inputs)
+    tensors = (tensor.double() for tensor in inputs[:3])
     torch.testing.assert_close(
-        attend_to_blocks(*doubled[:4], lengths=doubled[4], is_causal=doubled[5], scale=doubled[6]),
+        attend_to_blocks(
+            *tensors, inputs[3], lengths=inputs[4], is_causal=inputs[5], scale=inputs[6]
+        ),
         masked(inputs),
     )
 
 
 def test_long_sequences_are_gathered_in_parts():
     inputs = lists(heads=1, tokens=(2048, 2048), most=9, ends=(3, 0), is_causal=True)
-    torch.testing.assert_close(KERNEL.compose(*as_double(inputs)), masked(inputs))
+    torch.testing.assert_close(exact(KERNEL, inputs), masked(inputs))
 
 
 @needs_compiler
