@@ -14,7 +14,7 @@ from paifuser_lab.accelerate.switches import SWITCHES, Switch
 from paifuser_lab.accelerate.switches.memory_reuse import MemoryReuse
 from paifuser_lab.errors import AccelerationError, MeasureError
 from paifuser_lab.records import AccelerationStatus
-from tests.support.training_loops import Digits, made, metered, trained
+from tests.support.training_loops import Digits, accelerated, made, metered, trained
 
 NAMES = (
     "memory_pool", "memory_reuse", "graph_optimization", "operator_fusion", "data_parallelism",
@@ -150,8 +150,7 @@ def test_an_enable_that_yields_gives_way_to_another_one_and_is_ended(hooks):
 def test_a_switch_taken_out_of_enable_is_restored_and_the_rest_stays(monkeypatch):
     model, optimizer = made(lr=1e-3)
     cost = lambda way: 0.7 ** len(way)
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost) as meter:
         trained(model, optimizer, 150, work=meter.work)
         assert set(lab.status().on) == {"bf16", "channels_last", "fused_optimizer"}
         lab.disable_operator_fusion()

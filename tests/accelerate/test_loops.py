@@ -21,7 +21,7 @@ from paifuser_lab.accelerate.judge import Judge
 from paifuser_lab.accelerate.race import PLAIN
 from paifuser_lab.accelerate.switches import Parts, precision
 from paifuser_lab.accelerate.switches.precision import Precision
-from tests.support.training_loops import Digits, batch, made, metered, product, trained
+from tests.support.training_loops import Digits, accelerated, batch, made, metered, product, trained
 
 
 def without_dropout(pair):
@@ -59,8 +59,7 @@ cost = product({"bf16": 0.6, "channels_last": 0.8, "fused_optimizer": 0.9})
 
 def test_the_fastest_switches_are_found_and_kept_in_an_unchanged_loop(monkeypatch):
     model, optimizer = made()
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost) as meter:
         losses = trained(model, optimizer, 160, work=meter.work)
         status = lab.status()
         assert set(status.on) == {"bf16", "channels_last", "fused_optimizer"}
@@ -93,8 +92,7 @@ def test_a_switch_that_is_proven_is_on_while_its_race_waits_and_its_row_says_unt
 ):
     monkeypatch.setattr(Judge, "is_spent", lambda self, steps: steps > 30)
     model, optimizer = made()
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost) as meter:
         trained(model, optimizer, 45, work=meter.work)
         status = lab.status()
         assert status.on == ("bf16", "channels_last") and status.is_judging
@@ -108,8 +106,7 @@ def test_after_disable_everything_is_as_before_and_the_loop_goes_on_as_it_would(
     trained(model, optimizer, 3)
     twin = copy.deepcopy(model)
     before = globals_of_torch()
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(threads=False, compile=False)
+    with accelerated(monkeypatch, cost, memory_pool=True) as meter:
         trained(model, optimizer, 150, work=meter.work)
         assert "channels_last" in lab.status().on
         assert model.features[4].weight.is_contiguous()
@@ -136,9 +133,9 @@ def test_after_disable_everything_is_as_before_and_the_loop_goes_on_as_it_would(
 def test_a_loop_whose_switches_are_all_taken_back_had_the_losses_of_a_plain_one(monkeypatch):
     model, optimizer = made(torch.optim.SGD)
     expected = trained(*made(torch.optim.SGD), 90)
-    with metered(monkeypatch) as meter:
-        lab.enable(precision=None, channels_last=False, fused_optimizer=False, threads=False,
-                   compile=False)  # fmt: skip
+    with accelerated(
+        monkeypatch, precision=None, channels_last=False, fused_optimizer=False, memory_pool=True
+    ) as meter:
         made(torch.optim.SGD)  # the random state of the reference
         assert trained(model, optimizer, 90, work=meter.work) == expected
         assert lab.status()["memory_pool"].state == "taken back"
@@ -228,8 +225,7 @@ def test_evaluation_in_between_is_neither_switched_nor_counted(monkeypatch):
     def slow_cost(way):
         return cost(way) + 100.0 * bool(outputs and outputs.pop())
 
-    with metered(monkeypatch, slow_cost) as meter:
-        lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, slow_cost) as meter:
         for step in range(150):
             if step % 3 == 0:
                 evaluate()
@@ -242,8 +238,7 @@ def test_several_models_and_optimizers_are_one_loop(monkeypatch):
     encoder, decoder = nn.Linear(8, 4), nn.Linear(4, 8)
     first = torch.optim.SGD(encoder.parameters(), lr=0.1)
     second = torch.optim.Adam(decoder.parameters())
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost) as meter:
         for step in range(60):
             x = torch.randn(4, 8, generator=torch.Generator().manual_seed(step))
             loss = F.mse_loss(decoder(encoder(x)), x)
@@ -264,8 +259,7 @@ def test_accumulation_clipping_schedulers_and_copies_work_as_they_do(monkeypatch
     model, optimizer = made(torch.optim.SGD)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.5)
     average = torch.optim.swa_utils.AveragedModel(model)
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(threads=False, compile=False)
+    with accelerated(monkeypatch, cost, memory_pool=True) as meter:
         for step in range(80):
             for half in range(2):
                 images, labels = batch(2 * step + half)
@@ -293,9 +287,7 @@ def test_a_model_that_fails_in_a_way_runs_without_it_in_the_same_step(monkeypatc
     torch.manual_seed(0)
     model = Picky()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(channels_last=False, memory_pool=False, threads=False, compile=False,
-                   fused_optimizer=False)  # fmt: skip
+    with accelerated(monkeypatch, cost, channels_last=False, fused_optimizer=False) as meter:
         losses = trained(model, optimizer, 30, work=meter.work)
         row = lab.status()["bf16"]
         assert row.state == "taken back" and "no kernel for <this>" in row.why
@@ -308,8 +300,7 @@ def test_a_model_that_fails_in_a_way_runs_without_it_in_the_same_step(monkeypatc
 
 def test_an_error_of_the_loop_is_its_own_and_changes_nothing(monkeypatch):
     model, optimizer = made()
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost) as meter:
         trained(model, optimizer, 160, work=meter.work)
         on = lab.status().on
         with pytest.raises(RuntimeError, match="8, 3, 8, 8"):
@@ -330,8 +321,7 @@ def test_a_loss_that_becomes_nan_takes_inexact_switches_back_and_skips_the_step(
     model = Fragile()
     model.is_weak = False
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost) as meter:
         trained(model, optimizer, 160, work=meter.work)
         assert "bf16" in lab.status().on
         model.is_weak = True
@@ -347,8 +337,8 @@ def test_a_loss_that_becomes_nan_takes_inexact_switches_back_and_skips_the_step(
 
 def test_of_accumulated_losses_the_one_that_is_not_finite_is_named(monkeypatch):
     model, optimizer = made(torch.optim.SGD)
-    with metered(monkeypatch) as meter:
-        acceleration = lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch) as meter:
+        acceleration = meter.acceleration
         trained(model, optimizer, 2, work=meter.work)
         acceleration.loop.go(frozenset({"bf16"}))
         for factor in (float("nan"), 1.0):
@@ -360,8 +350,7 @@ def test_of_accumulated_losses_the_one_that_is_not_finite_is_named(monkeypatch):
 
 def test_a_loss_of_nan_in_the_plain_loop_names_the_layer_and_ends_acceleration(monkeypatch):
     model, optimizer = made()
-    with metered(monkeypatch) as meter:
-        lab.enable(threads=False, compile=False)
+    with accelerated(monkeypatch, memory_pool=True) as meter:
         trained(model, optimizer, 60, work=meter.work)
         with torch.no_grad():
             model.features[4].weight[0, 0] = float("nan")
@@ -373,8 +362,7 @@ def test_a_loss_of_nan_in_the_plain_loop_names_the_layer_and_ends_acceleration(m
 
 def test_a_changed_structure_is_found_and_judged_anew(monkeypatch):
     model, optimizer = made(torch.optim.SGD)
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost) as meter:
         trained(model, optimizer, 150, work=meter.work)
         model.head = nn.Linear(32, 3)
         optimizer.add_param_group({"params": model.head.parameters(), "lr": 0.1})
@@ -388,8 +376,7 @@ def test_a_changed_structure_is_found_and_judged_anew(monkeypatch):
 def test_a_second_loop_gets_its_own_judgement_and_the_first_its_own_weights(monkeypatch):
     model, optimizer = made()
     other, other_optimizer = made(torch.optim.SGD)
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost) as meter:
         trained(model, optimizer, 150, work=meter.work)
         trained(other, other_optimizer, 170, work=meter.work)
         status = lab.status()
@@ -399,8 +386,7 @@ def test_a_second_loop_gets_its_own_judgement_and_the_first_its_own_weights(monk
 
 
 def test_another_thread_s_loop_is_left_alone(monkeypatch):
-    with metered(monkeypatch, cost):
-        lab.enable(threads=False, compile=False)
+    with accelerated(monkeypatch, cost, memory_pool=True):
         worker = threading.Thread(target=trained, args=(*made(), 5))
         worker.start()
         worker.join()
@@ -412,8 +398,7 @@ def test_an_optimizer_it_does_not_know_is_left_alone_and_that_is_said(monkeypatc
         pass
 
     model, optimizer = made(Mine)
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost) as meter:
         trained(model, optimizer, 100, work=meter.work)
         status = lab.status()
         assert status["fused_optimizer"].state == "not offered"
@@ -430,8 +415,7 @@ def test_a_loop_with_its_own_autocast_keeps_it(monkeypatch):
 
 
 def test_a_loop_after_one_with_its_own_autocast_is_offered_bf16(monkeypatch):
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost) as meter:
         with torch.autocast("cpu", torch.bfloat16):
             trained(*made(), 6, work=meter.work)
         trained(*made(torch.optim.SGD), 30, work=meter.work)
@@ -440,8 +424,7 @@ def test_a_loop_after_one_with_its_own_autocast_is_offered_bf16(monkeypatch):
 
 def test_nothing_of_a_disabled_loop_is_held(monkeypatch):
     model, optimizer = made()
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(threads=False, compile=False)
+    with accelerated(monkeypatch, cost, memory_pool=True) as meter:
         trained(model, optimizer, 30, work=meter.work)
         acceleration = meter.acceleration
         acceleration.stop()
@@ -451,8 +434,8 @@ def test_nothing_of_a_disabled_loop_is_held(monkeypatch):
 
 
 def test_after_it_has_stopped_no_switch_is_said_to_be_on(monkeypatch):
-    with metered(monkeypatch, cost) as meter:
-        acceleration = lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost) as meter:
+        acceleration = meter.acceleration
         trained(*made(), 160, work=meter.work)
         assert lab.status().on
         acceleration.loop.stop("of a test")
@@ -464,8 +447,8 @@ def test_a_loop_that_scales_its_losses_itself_is_judged_by_those_before_scaling(
     model, optimizer = made(torch.optim.SGD)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=20)
     before = torch.amp.GradScaler.scale
-    with metered(monkeypatch, cost) as meter:
-        acceleration = lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost) as meter:
+        acceleration = meter.acceleration
         seen = []
         monkeypatch.setattr(acceleration.loop, "_note_losses", seen.append)
         losses = []
@@ -504,8 +487,7 @@ def half(way):
 
 def test_a_closure_that_comes_later_ends_fp16_before_its_step(monkeypatch):
     model, optimizer = made(torch.optim.SGD)
-    with metered(monkeypatch, half) as meter:
-        lab.enable(precision="fp16", memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, half, precision="fp16") as meter:
         trained(model, optimizer, 160, work=meter.work)
         assert "fp16" in lab.status().on
 
@@ -547,9 +529,9 @@ def test_an_overflow_is_skipped_by_each_optimizer_where_a_block_ends_between_the
     torch.manual_seed(0)
     first, second = nn.Linear(8, 8), nn.Linear(8, 1)
     optimizers = [torch.optim.SGD(part.parameters(), lr=1e-9) for part in (first, second)]
-    with metered(monkeypatch, half) as meter:
-        lab.enable(precision="fp16", channels_last=False, fused_optimizer=False,
-                   memory_pool=False, threads=False, compile=False)  # fmt: skip
+    with accelerated(
+        monkeypatch, half, precision="fp16", channels_last=False, fused_optimizer=False
+    ) as meter:
         for _ in range(60):
             for optimizer in optimizers:
                 optimizer.zero_grad()
@@ -589,8 +571,7 @@ def test_a_step_that_was_taken_with_a_nan_is_not_said_to_be_skipped(monkeypatch,
         loss.backward()
         return loss
 
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(fused_optimizer=False, memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost, fused_optimizer=False) as meter:
         for step in range(60):
             model.is_weak = step >= 50
             optimizer.step(closure)
@@ -608,8 +589,7 @@ def test_a_loss_that_is_read_late_is_not_said_to_have_skipped_its_step(monkeypat
     model = Fragile()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     monkeypatch.setattr(Parts, "device", torch.device("meta"))  # one whose losses are read seldom
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(fused_optimizer=False, memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost, fused_optimizer=False) as meter:
         for step in range(82):
             model.is_weak = step >= 75
             optimizer.zero_grad()
@@ -636,8 +616,8 @@ def test_a_loop_that_checkpoints_its_model_runs_its_calls_again_in_the_same_way(
     def checkpointed(x):
         return checkpoint(model, x, use_reentrant=False)
 
-    with metered(monkeypatch) as meter:
-        acceleration = lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch) as meter:
+        acceleration = meter.acceleration
         for _ in range(3):
             gradients(checkpointed)
             meter.work()
@@ -651,8 +631,7 @@ def test_a_loop_that_checkpoints_its_model_runs_its_calls_again_in_the_same_way(
 
 def test_a_loop_that_evaluates_in_every_step_is_judged_with_that(monkeypatch):
     model, optimizer = made()
-    with metered(monkeypatch, cost) as meter:
-        lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, cost) as meter:
         for step in range(180):
             with torch.no_grad():
                 model(batch(step)[0][:1])  # acts
@@ -674,8 +653,7 @@ def test_with_a_coarse_clock_of_cpu_time_the_wall_s_is_taken(monkeypatch):
 
 def test_a_clock_that_does_not_move_ends_judging_with_the_reason(monkeypatch):
     model, optimizer = made()
-    with metered(monkeypatch, lambda way: 0.0) as meter:
-        lab.enable(memory_pool=False, threads=False, compile=False)
+    with accelerated(monkeypatch, lambda way: 0.0) as meter:
         trained(model, optimizer, 60, work=meter.work)
         assert "the clock is too coarse" in lab.status()["channels_last"].why
         assert lab.status().on == () and not lab.status().is_judging

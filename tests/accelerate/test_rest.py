@@ -14,9 +14,8 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 import paifuser_lab as lab
 from paifuser_lab.accelerate.loop import MOST_NOTES
 from paifuser_lab.accelerate.watcher import MOST_LOSSES
-from tests.support.training_loops import batch, made, metered, product, trained
+from tests.support.training_loops import accelerated, batch, made, product, trained
 
-QUICK = {"memory_pool": False, "threads": False, "compile": False}
 BACKWARD, SCALE = torch.autograd.backward, torch.amp.GradScaler.scale
 
 
@@ -41,8 +40,7 @@ def is_watched(model):
 @pytest.mark.parametrize("factors", [{}, {"fused_optimizer": 0.5}])
 def test_a_judged_loop_is_not_watched_where_no_switch_in_force_needs_it(monkeypatch, factors):
     model, optimizer = made()
-    with metered(monkeypatch, short(**factors)) as meter:
-        lab.enable(**QUICK)
+    with accelerated(monkeypatch, short(**factors)) as meter:
         trained(model, optimizer, 20, work=meter.work)
         assert is_watched(model) == (True, True, True)
         trained(model, optimizer, 680, first=20, work=meter.work)
@@ -56,8 +54,7 @@ def test_a_judged_loop_is_not_watched_where_no_switch_in_force_needs_it(monkeypa
 def test_switches_in_force_are_watched_as_far_as_they_need_it(monkeypatch):
     for name, expected in (("channels_last", (True, False, False)), ("bf16", (True, True, True))):
         model, optimizer = made()
-        with metered(monkeypatch, short(**{name: 0.5})) as meter:
-            lab.enable(fused_optimizer=False, **QUICK)
+        with accelerated(monkeypatch, short(**{name: 0.5}), fused_optimizer=False) as meter:
             trained(model, optimizer, 400, work=meter.work)
             assert lab.status().on == (name,)
             assert is_watched(model) == expected
@@ -66,8 +63,7 @@ def test_switches_in_force_are_watched_as_far_as_they_need_it(monkeypatch):
 
 def test_long_steps_are_watched_on_since_that_costs_nothing_beside_them(monkeypatch):
     model, optimizer = made()
-    with metered(monkeypatch) as meter:
-        lab.enable(**QUICK)
+    with accelerated(monkeypatch) as meter:
         trained(model, optimizer, 700, work=meter.work)
         assert lab.status().on == () and not lab.status().is_judging
         assert is_watched(model) == (True, True, True)
@@ -75,8 +71,13 @@ def test_long_steps_are_watched_on_since_that_costs_nothing_beside_them(monkeypa
 
 def test_a_loop_at_rest_goes_on_being_judged_once_its_steps_have_paid_for_it(monkeypatch):
     model, optimizer = made()
-    with metered(monkeypatch, short(bf16=40.0, memory_pool=0.5)) as meter:
-        lab.enable(channels_last=False, fused_optimizer=False, threads=False, compile=False)
+    with accelerated(
+        monkeypatch,
+        short(bf16=40.0, memory_pool=0.5),
+        channels_last=False,
+        fused_optimizer=False,
+        memory_pool=True,
+    ) as meter:
         trained(model, optimizer, 80, work=meter.work)
         status = lab.status()
         assert status.judging_share > 0.1 and status.is_judging and status.on == ()
@@ -92,8 +93,7 @@ def test_a_loop_at_rest_goes_on_being_judged_once_its_steps_have_paid_for_it(mon
 
 def test_a_loop_at_rest_is_judged_anew_when_another_one_or_other_layers_come(monkeypatch):
     model, optimizer = made()
-    with metered(monkeypatch, short()) as meter:
-        lab.enable(**QUICK)
+    with accelerated(monkeypatch, short()) as meter:
         trained(model, optimizer, 700, work=meter.work)
         assert is_watched(model) == (False, False, False)
         model.head = nn.Linear(32, 3)
@@ -111,8 +111,7 @@ def test_a_loop_at_rest_is_judged_anew_when_another_one_or_other_layers_come(mon
 
 def test_a_switch_that_is_added_wakes_a_loop_at_rest(monkeypatch):
     model, optimizer = made()
-    with metered(monkeypatch, short()) as meter:
-        lab.enable(**QUICK)
+    with accelerated(monkeypatch, short()) as meter:
         trained(model, optimizer, 700, work=meter.work)
         lab.enable_model_quantization()
         seen = []
@@ -125,8 +124,7 @@ def test_a_switch_that_is_added_wakes_a_loop_at_rest(monkeypatch):
 
 
 def test_models_that_are_only_called_are_not_held(monkeypatch):
-    with metered(monkeypatch):
-        lab.enable(**QUICK)
+    with accelerated(monkeypatch):
         models = [nn.Linear(4, 2) for _ in range(5)]
         for model in models:
             model(torch.randn(2, 4))
@@ -138,8 +136,7 @@ def test_models_that_are_only_called_are_not_held(monkeypatch):
 
 def test_a_loop_that_updates_its_weights_by_hand_holds_few_losses(monkeypatch):
     model, _ = made()
-    with metered(monkeypatch) as meter:
-        lab.enable(**QUICK)
+    with accelerated(monkeypatch) as meter:
         for step in range(MOST_LOSSES + 20):
             model(batch(step % 4)[0]).square().mean().backward()
         assert len(meter.acceleration.loop.watcher.losses.held) == MOST_LOSSES
@@ -147,8 +144,8 @@ def test_a_loop_that_updates_its_weights_by_hand_holds_few_losses(monkeypatch):
 
 def test_an_optimizer_that_has_stepped_once_is_not_held(monkeypatch):
     for ends in (False, True):
-        with metered(monkeypatch) as meter:
-            acceleration = lab.enable(**QUICK)
+        with accelerated(monkeypatch) as meter:
+            acceleration = meter.acceleration
             trained(*made(), 5, work=meter.work)
             other, optimizer = made()
             trained(other, optimizer, 1)
@@ -165,8 +162,8 @@ def test_an_optimizer_that_has_stepped_once_is_not_held(monkeypatch):
 
 def test_loops_that_take_turns_add_one_note(monkeypatch):
     loops = made(), made()
-    with metered(monkeypatch) as meter:
-        acceleration = lab.enable(**QUICK)
+    with accelerated(monkeypatch) as meter:
+        acceleration = meter.acceleration
         for _ in range(4):
             for model, optimizer in loops:
                 trained(model, optimizer, 12, work=meter.work)

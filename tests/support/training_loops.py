@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import paifuser_lab as lab
 from paifuser_lab.accelerate import Acceleration, features
 from paifuser_lab.accelerate.meter import Meter, Moment
 from paifuser_lab.accelerate.race import Way
@@ -90,6 +91,20 @@ def metered(
         if meter.acceleration is not None:
             meter.acceleration.stop()
         features._in_force.clear()
+
+
+@contextmanager
+def accelerated(
+    monkeypatch: pytest.MonkeyPatch,
+    cost: Callable[[Way], float] = lambda way: 1.0,
+    *,
+    memory_pool: bool = False,
+    **options: Any,
+) -> Iterator[TestMeter]:
+    """`lab.enable(**options)` with a meter of the test; neither threads nor compiling are tried."""
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(memory_pool=memory_pool, threads=False, compile=False, **options)
+        yield meter
 
 
 def batch(step: int, count: int = 8) -> tuple[Tensor, Tensor]:
