@@ -297,10 +297,7 @@ class Loop:
             else:
                 self.on |= {label}
         for call in self.calls.values():
-            if not self.on:
-                call.use(None)
-                continue
-            call.use(self.wrapped(call.model, call.plain, self.on))
+            call.use(self.wrapped(call.model, call.plain, self.on) if self.on else None)
 
     def wrapped(self, model: nn.Module, call: Call, way: Way) -> Call:
         """The call of a model, wrapped by the switches of a way."""

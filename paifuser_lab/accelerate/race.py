@@ -149,7 +149,7 @@ class Race:
             for hopeless in (way, *others):
                 self.drop(hopeless, f"{slower:.1f} times slower at once")
         self._check_losses(way)
-        counts = {len(self.blocks[other]) for other in self.ways if other not in self.dropped}
+        counts = {len(self.blocks[other]) for other in self.alive}
         if len(counts) == 1 and (done := counts.pop()) in LOOKS:
             self._check_round(done)
 
@@ -180,8 +180,8 @@ class Race:
         """
         ratios = {
             way: compared[0]
-            for way in self.ways[1:]
-            if way not in self.dropped and (compared := self.compared(self.reference, way))
+            for way in self.alive[1:]
+            if (compared := self.compared(self.reference, way))
         }
         best = max(ratios, key=lambda way: ratios[way], default=self.reference)
         while smaller := self._without_unproven(best):
@@ -279,7 +279,7 @@ class Race:
         """Drop ways that are clearly slower than the reference or than the leader; end when only
         proven differences are left, or none that is worth more rounds.
         """
-        alive = [way for way in self.ways[1:] if way not in self.dropped]
+        alive = self.alive[1:]
         ratios = {
             way: compared for way in alive if (compared := self.compared(self.reference, way))
         }

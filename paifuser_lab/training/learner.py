@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -91,9 +91,7 @@ class Learner:
     @contextmanager
     def prepared(self) -> Iterator[None]:
         """Let the model compute as the plan says: formats by layer, checkpointed activations."""
-        with ExitStack() as stack:
-            stack.enter_context(self.formats.installed())
-            stack.enter_context(recomputing(self.parts["model"], self.plan.checkpointed))
+        with self.formats.installed(), recomputing(self.parts["model"], self.plan.checkpointed):
             yield
 
     @contextmanager
