@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -26,8 +26,10 @@ from paifuser_lab.model.watch import (
 X = torch.ones(2, 4)
 
 
-def noted() -> tuple[list[str], Callable[..., None], Callable[..., None]]:
-    seen: list[str] = []
+@contextmanager
+def noted(model: nn.Module, into: list[str] | None = None) -> Iterator[list[str]]:
+    """Note every call of a layer that is entered (+) and left (-, or ! by an error)."""
+    seen = [] if into is None else into
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         seen.append(f"+{layer}")
@@ -35,7 +37,8 @@ def noted() -> tuple[list[str], Callable[..., None], Callable[..., None]]:
     def leave(layer: str, output: Any) -> None:
         seen.append(f"{'!' if output is FAILED else '-'}{layer}")
 
-    return seen, enter, leave
+    with watching(model, enter, leave):
+        yield seen
 
 
 def has_traces(model: nn.Module) -> bool:
@@ -64,16 +67,14 @@ class Recovering(nn.Module):
 
 
 def test_every_call_is_entered_and_left() -> None:
-    seen, enter, leave = noted()
     model = nn.Sequential(nn.ReLU(), nn.Sequential(nn.Tanh()))
-    with watching(model, enter, leave):
+    with noted(model) as seen:
         model(X)
     assert seen == ["+", "+0", "-0", "+1", "+1.0", "-1.0", "-1", "-"]
 
 
 def test_modules_of_others_are_not_seen() -> None:
-    seen, enter, leave = noted()
-    with watching(nn.ReLU(), enter, leave):
+    with noted(nn.ReLU()) as seen:
         nn.Tanh()(X)
     assert seen == []
 
@@ -82,31 +83,28 @@ def test_modules_of_others_are_not_seen() -> None:
     "error", [ValueError(), KeyboardInterrupt(), SystemExit()], ids=lambda one: type(one).__name__
 )
 def test_the_call_is_restored_after_any_error(error: BaseException) -> None:
-    seen, enter, leave = noted()
     model = nn.Sequential(Raising(error))
-    with pytest.raises(type(error)), watching(model, enter, leave):
+    with pytest.raises(type(error)), noted(model) as seen:
         model(X)
     assert seen == ["+", "+0", "!0", "!"] and not has_traces(model)
 
 
 def test_a_recovered_failure_of_a_layer_is_not_reported_as_open() -> None:
-    seen, enter, leave = noted()
     model = Recovering()
-    with watching(model, enter, leave):
+    with noted(model) as seen:
         model(X)
     assert seen == ["+", "+risky", "!risky", "+safe", "-safe", "-"]
 
 
 def test_watchers_may_be_nested_and_the_inner_one_sees() -> None:
-    outer, *on_outer = noted()
-    inner, *on_inner = noted()
+    inner: list[str] = []
     model = nn.Sequential(nn.ReLU())
-    with watching(model, *on_outer):
+    with noted(model) as outer:
         model(X)
-        with watching(model, *on_inner):
+        with noted(model, inner):
             model(X)
             model.append(nn.Tanh())
-            with watching(model, *on_inner):
+            with noted(model, inner):
                 model(X)
         model(X)
     assert outer == ["+", "+0", "-0", "-"] * 2
@@ -122,9 +120,8 @@ def test_two_threads_watch_two_models_at_once() -> None:
     def work(place: int) -> None:
         try:
             for _ in range(50):
-                found, enter, leave = noted()
                 gate.wait(timeout=20)
-                with watching(models[place], enter, leave):
+                with noted(models[place]) as found:
                     models[place](X)
                     models[1 - place](X)
                 seen[place] = found
@@ -143,9 +140,8 @@ def test_two_threads_watch_two_models_at_once() -> None:
 
 
 def test_another_thread_is_not_watched() -> None:
-    seen, enter, leave = noted()
     model = nn.ReLU()
-    with watching(model, enter, leave):
+    with noted(model) as seen:
         other = threading.Thread(target=model, args=(X,))
         other.start()
         other.join()
@@ -157,12 +153,12 @@ def test_watchers_of_one_model_in_two_threads_end_in_any_order() -> None:
     began, may_end = threading.Event(), threading.Event()
 
     def other() -> None:
-        with watching(model, *noted()[1:]):
+        with noted(model):
             began.set()
             may_end.wait(20)
 
     thread = threading.Thread(target=other)
-    with watching(model, *noted()[1:]):
+    with noted(model):
         thread.start()
         assert began.wait(20)
     assert has_traces(model)
@@ -191,14 +187,14 @@ def test_a_tracer_in_another_thread_and_a_watcher_begin_and_end_in_any_order(fir
     slow, graphs = Slow(), []
     thread = threading.Thread(target=lambda: graphs.append(BlockTracer().trace(slow)))
     model = nn.Sequential(nn.Tanh())
-    seen, enter, leave = noted()
+    seen: list[str] = []
     with ExitStack() as stack:
         if first == "watcher":
-            stack.enter_context(watching(model, enter, leave))
+            stack.enter_context(noted(model, seen))
         thread.start()
         assert slow.began.wait(20)
         if first == "tracer":
-            stack.enter_context(watching(model, enter, leave))
+            stack.enter_context(noted(model, seen))
         assert torch.equal(model(X), X.tanh())
         if first == "watcher":
             stack.close()
@@ -212,13 +208,13 @@ def test_a_tracer_in_another_thread_and_a_watcher_begin_and_end_in_any_order(fir
 
 def test_outermost_calls_are_seen_around_layers_and_the_call_is_restored() -> None:
     before = nn.Module.__call__
-    seen, enter, leave = noted()
+    seen: list[str] = []
     outermost: list[Any] = []
     model = nn.Sequential(nn.Tanh())
     for _ in range(2):
         with (
             watching_outermost(outermost.append, lambda module, output: None),
-            watching(model, enter, leave),
+            noted(model, seen),
         ):
             model(X)
     assert outermost == [model] * 2 and seen == ["+", "+0", "-0", "-"] * 2
@@ -250,10 +246,9 @@ def test_a_compiler_reads_the_model_and_not_the_watcher() -> None:
 
     torch._dynamo.reset()
     counters.clear()
-    seen, enter, leave = noted()
     part = torch.compile(nn.Sequential(nn.ReLU(), nn.Tanh()), backend="eager", fullgraph=True)
     model = nn.Sequential(part)
-    with watching(model, enter, leave), torch.no_grad():
+    with noted(model) as seen, torch.no_grad():
         model(X)
     assert seen == ["+", "+0", "-0", "-"] and not counters["graph_break"]
     assert counters["stats"]["unique_graphs"] == 1
@@ -307,13 +302,12 @@ def test_a_nan_that_a_layer_got_by_name_is_not_its_own() -> None:
 
 
 def test_a_module_compiled_in_place_stays_so_and_its_parts_are_not_watched() -> None:
-    seen, enter, leave = noted()
     part = nn.Sequential(nn.ReLU())
     calls: list[Tensor] = []
     part._compiled_call_impl = lambda x: calls.append(x) or part._call_impl(x)
     compiled = part._compiled_call_impl
     model = nn.Sequential(part)
-    with watching(model, enter, leave):
+    with noted(model) as seen:
         model(X)
     assert seen == ["+", "+0", "-0", "-"] and len(calls) == 1
     assert part._compiled_call_impl is compiled

@@ -11,7 +11,7 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab.errors import StepError, StoppedError
 from paifuser_lab.training.rounding import RoundedOptimizer, stochastically_rounded, to_bf16_weights
-from tests.support.training_runs import everything, pairs, stopping_after, trained, work
+from tests.support.training_runs import everything, stopping_after, work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STEPS, RATE = 200, 1e-4
@@ -103,7 +103,3 @@ def test_options_that_do_not_go_together_are_refused(options, message):
     with pytest.raises(StepError, match=message):
         lab.train(before, **options)
     assert everything(before.model) == hash_before
-
-
-def test_the_loop_of_the_steps_is_as_before():
-    assert trained(pairs())[1].losses == trained(pairs())[1].losses
