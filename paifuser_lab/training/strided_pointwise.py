@@ -35,16 +35,21 @@ class ContiguousStridedPointwise(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
+def is_overrun(weight: Tensor, stride: Any) -> bool:
+    """Whether the gradient of a convolution's weight is written past its end in channels-last."""
+    steps = stride if isinstance(stride, Sequence) else (stride,)
+    return (
+        weight.device.type == "cpu"
+        and weight.shape[2:] == (1, 1)
+        and weight.shape[1] < VECTOR
+        and any(step != 1 for step in steps)
+    )
+
+
 def _is_affected(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, *_: Any, **__: Any
 ) -> bool:
-    is_strided = any(step != 1 for step in (stride if isinstance(stride, Sequence) else (stride,)))
-    return (
-        x.device.type == "cpu"
-        and weight.shape[2:] == (1, 1)
-        and weight.shape[1] < VECTOR
-        and is_strided
-    )
+    return is_overrun(weight, stride)
 
 
 def _contiguous(tensor: Tensor) -> Tensor:

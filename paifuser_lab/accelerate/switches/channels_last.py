@@ -15,10 +15,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.hooks import unserializable_hook
 
+from ...training.strided_pointwise import is_overrun
 from .base import Call, Parts, Refusal, Switch, is_reachable, kept_tensors
 
 LAST = torch.channels_last
-VECTOR = 16  # numbers of fp32 in the widest vector
 
 
 class ReshapingViews(TorchFunctionMode):
@@ -62,7 +62,7 @@ class ChannelsLast(Switch):
             return "the weights are channels-last already"
         if parts.is_compiled:
             return "the loop compiles its model, which other strides would compile anew"
-        if any(_is_overrun(layer) for layer in convolutions):
+        if any(is_overrun(layer.weight, layer.stride) for layer in convolutions):
             return (
                 "it has a strided 1×1 convolution of few channels, whose gradient oneDNN writes "
                 "past its end in channels-last"
@@ -141,13 +141,3 @@ def _to_last(value: Tensor) -> Tensor:
 
 def _to_contiguous(value: Tensor) -> Tensor:
     return value.contiguous() if value.dim() == 4 and is_last(value) else value
-
-
-def _is_overrun(layer: nn.Conv2d | nn.ConvTranspose2d) -> bool:
-    is_strided = any(step != 1 for step in layer.stride)
-    return (
-        is_strided
-        and layer.weight.device.type == "cpu"
-        and tuple(layer.weight.shape[2:]) == (1, 1)
-        and layer.weight.shape[1] < VECTOR
-    )
