@@ -21,14 +21,19 @@ from paifuser_lab.variant.open import load
 from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.variant.speculation import speculate
 from paifuser_lab.workload import Workload
-from paifuser_lab.zoo.language import (
-    BILLION,
-    example_language_model,
-    save_example_text,
-    save_tiny_llama,
-)
+from paifuser_lab.zoo.language import example_language_model, save_example_text, save_tiny_llama
 
 RANDOM = "llama-1b"
+BILLION = {  # of weights
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 4096,
+    "vocab_size": 49_152,
+    "tie_word_embeddings": True,
+}
 CONTEXTS = (128, 2048)
 FORMATS = ("bf16", "int8-weights", "int4-weights")
 DRAFTS = FORMATS[1:]

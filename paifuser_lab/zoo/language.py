@@ -22,16 +22,6 @@ TINY = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 512,
 }
-BILLION = {  # of weights
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_hidden_layers": 16,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 4096,
-    "vocab_size": 49_152,
-    "tie_word_embeddings": True,
-}
 END = "<|end|>"
 SMOLLM2 = "smollm2-135m"
 FEWEST = 200  # characters of a docstring that is a text
