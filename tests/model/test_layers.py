@@ -68,18 +68,9 @@ def test_hooks_and_parametrizations_alter_what_a_call_does():
     hooked.register_forward_hook(lambda *_: None)
     before.register_forward_pre_hook(lambda *_: None)
     computed = parametrizations.weight_norm(nn.Linear(2, 2))
-    assert [has_hooks(one) for one in (plain, hooked, before, computed)] == [
-        False,
-        True,
-        True,
-        False,
-    ]
-    assert [is_altered(one) for one in (plain, hooked, before, computed)] == [
-        False,
-        True,
-        True,
-        True,
-    ]
+    layers = (plain, hooked, before, computed)
+    assert [has_hooks(layer) for layer in layers] == [False, True, True, False]
+    assert [is_altered(layer) for layer in layers] == [False, True, True, True]
 
 
 def test_a_tied_weight_has_several_owners():

@@ -71,6 +71,15 @@ def test_equal_seeds_give_equal_weights_and_other_seeds_others(source):
     assert everything(trained(SOURCES[source](), options={"seed": 1})[0]) != weights
 
 
+def random_states(generator):
+    return (
+        torch.get_rng_state().tolist(),
+        generator.get_state().tolist(),
+        numpy.random.get_state()[1].tolist(),
+        random.getstate(),
+    )
+
+
 def test_random_state_modes_and_gradients_are_as_before():
     model = dicey()
     model.norm.eval()
@@ -78,12 +87,7 @@ def test_random_state_modes_and_gradients_are_as_before():
     model.first.weight.grad = torch.ones(8, 4)
     modes = [module.training for module in model.modules()]
     generator = torch.Generator().manual_seed(5)
-    before = [
-        torch.get_rng_state(),
-        generator.get_state(),
-        numpy.random.get_state()[1].tolist(),
-        random.getstate(),
-    ]
+    before = random_states(generator)
     bias, mean = model.last.bias.clone(), model.norm.running_mean.clone()
     with torch.no_grad():
         trained(loader(generator=generator), model)
@@ -93,17 +97,7 @@ def test_random_state_modes_and_gradients_are_as_before():
     )
     assert not torch.equal(model.norm.running_mean, mean), "it was trained in training mode"
     assert torch.equal(model.first.weight.grad, torch.ones(8, 4)) and model.last.weight.grad is None
-    after = [
-        torch.get_rng_state(),
-        generator.get_state(),
-        numpy.random.get_state()[1].tolist(),
-        random.getstate(),
-    ]
-    assert (
-        torch.equal(after[0], before[0])
-        and torch.equal(after[1], before[1])
-        and after[2:] == before[2:]
-    )
+    assert random_states(generator) == before
 
 
 @pytest.mark.parametrize(
