@@ -72,7 +72,7 @@ def make_redirectable(model: nn.Module, layer: str) -> None:
     if attention.bias_k is not None or attention.add_zero_attn:
         return
     attention.__class__ = NarrowAttention
-    attention._qkv_same_embed_dim = False  # type: ignore[assignment]  # disables torch's fused encoder layer
+    attention._qkv_same_embed_dim = False  # disables torch's fused encoder layer
     for name, module in model.named_modules():
         if isinstance(module, nn.TransformerEncoder) and layer.startswith(
             f"{name}." if name else ""

@@ -214,7 +214,7 @@ def _over_parts(example: Any, session: Session, signature: Any) -> Session | Non
         return None
 
     def run(tensors: Arrays) -> Arrays:
-        split = [tensor.split(shape[0]) for tensor, shape in zip(tensors, shapes, strict=True)]
+        split = [torch.split(each, shape[0]) for each, shape in zip(tensors, shapes, strict=True)]
         outputs = [session(list(part)) for part in zip(*split, strict=True)]
         return [torch.cat(column) for column in zip(*outputs, strict=True)]
 

@@ -203,4 +203,6 @@ def _shuffled(batches: Batches, generator: torch.Generator) -> Batches:
 def _batches(inputs: torch.Tensor, targets: torch.Tensor, batch: int) -> Batches:
     """Batches of equal size; a smaller last one is left out."""
     whole = len(inputs) - len(inputs) % batch
-    return list(zip(inputs[:whole].split(batch), targets[:whole].split(batch), strict=True))
+    return list(
+        zip(torch.split(inputs[:whole], batch), torch.split(targets[:whole], batch), strict=True)
+    )

@@ -101,7 +101,7 @@ def mobilenetv2_imagenet(batch: int) -> Parts:
 
 
 def _batches(images: torch.Tensor, labels: torch.Tensor) -> Batches:
-    return list(zip(images.split(8), labels.split(8), strict=True))
+    return list(zip(torch.split(images, 8), torch.split(labels, 8), strict=True))
 
 
 def photographs() -> torch.Tensor:
