@@ -4,10 +4,11 @@ decided it.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from .quality import readable_interval
-from .record import Frame, Record, TableRecord, frame_of, row_of
+from .record import Record, TableRecord, row_of
+from .table import Columns
 from .text import counted, or_dash, readable_bytes, readable_share
 
 SwitchState = Literal["waiting", "judging", "on", "taken back", "not offered"]
@@ -38,6 +39,18 @@ class AccelerationStatus(TableRecord):
     as a share of the first 200 steps, or of all steps past those.
     """
 
+    columns: ClassVar[Columns] = {
+        "switch": "name",
+        "state": "state",
+        "steps/s": lambda row: _pair(
+            or_dash(row.without_steps_per_s), or_dash(row.with_steps_per_s)
+        ),
+        "×": lambda row: _ratio(row),
+        "peak": lambda row: _pair(
+            readable_bytes(row.without_bytes), readable_bytes(row.with_bytes)
+        ),
+        "why": "why",
+    }
     text_columns = ("switch", "state", "why")
 
     is_enabled: bool
@@ -65,11 +78,6 @@ class AccelerationStatus(TableRecord):
         return any(row.state in ("waiting", "judging") for row in self.rows)
 
     @property
-    def frame(self) -> Frame:
-        """A row per switch, as plain values."""
-        return frame_of(self.rows)
-
-    @property
     def title(self) -> str:
         """The loop and what is in force, in a line."""
         if not self.is_enabled and not self.steps:
@@ -92,23 +100,11 @@ class AccelerationStatus(TableRecord):
         timed = f"{counted(self.judged_steps, 'step')} judged in {clock}{cost}."
         return (self.title, timed, *self.notes)
 
-    def table(self) -> list[dict[str, str]]:
-        """A row for each switch, as text."""
-        return [_readable(row) for row in self.rows]
 
-
-def _readable(row: SwitchStatus) -> dict[str, str]:
-    ratio = "–"
-    if row.ratio is not None and row.interval is not None:
-        ratio = f"{row.ratio:.2f} ({readable_interval(row.interval)})"
-    return {
-        "switch": row.name,
-        "state": row.state,
-        "steps/s": _pair(or_dash(row.without_steps_per_s), or_dash(row.with_steps_per_s)),
-        "×": ratio,
-        "peak": _pair(readable_bytes(row.without_bytes), readable_bytes(row.with_bytes)),
-        "why": row.why,
-    }
+def _ratio(row: SwitchStatus) -> str:
+    if row.ratio is None or row.interval is None:
+        return "–"
+    return f"{row.ratio:.2f} ({readable_interval(row.interval)})"
 
 
 def _pair(before: str, after: str) -> str:

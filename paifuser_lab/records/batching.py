@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
-from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
+from .record import AboutWorkload, Record, TableRecord, row_of
+from .table import Columns
 from .text import counted, or_dash, readable_bytes, readable_range, readable_rate, without_empty
 
 
@@ -26,6 +29,7 @@ class BatchSweep(TableRecord):
     """Throughput, latency and memory by batch; the smallest batch that reaches the plateau."""
 
     text_columns = ("note",)
+    row_key = "batch"
 
     workload: AboutWorkload
     machine: str
@@ -56,11 +60,6 @@ class BatchSweep(TableRecord):
         """The workload and the machine, in a line."""
         stopped = " · stopped early" if self.is_interrupted else ""
         return f"{self.workload} on {self.machine} · {counted(self.threads, 'thread')}{stopped}"
-
-    @property
-    def frame(self) -> Frame:
-        """A row per batch size, as plain numbers."""
-        return frame_of(self.rows, "batch")
 
     def table(self) -> list[dict[str, str]]:
         """The rows as text; empty columns are left out."""
@@ -119,6 +118,16 @@ class BatchingPoint(Record):
 class BatchingCurve(TableRecord):
     """What a rule of batching costs in latency and brings in throughput."""
 
+    columns: ClassVar[Columns] = {
+        "rule": "rule",
+        "offered /s": lambda point: f"{point.offered_per_s:.0f}",
+        "answered /s": lambda point: f"{point.answered_per_s:.0f}",
+        "p50 ms": lambda point: f"{point.p50_ms:.1f}",
+        "p95 ms": lambda point: f"{point.p95_ms:.1f}",
+        "mean batch": lambda point: f"{point.mean_batch:.1f}",
+    }
+    row_field = "points"
+
     call: str
     points: tuple[BatchingPoint, ...] = Field(min_length=1)
 
@@ -133,17 +142,3 @@ class BatchingCurve(TableRecord):
         names = dict.fromkeys(point.rule for point in self.points)
         ordered = sorted(self.points, key=lambda point: point.offered_per_s)
         return {name: tuple(p for p in ordered if p.rule == name) for name in names}
-
-    def table(self) -> list[dict[str, str]]:
-        """A row for each point."""
-        return [
-            {
-                "rule": point.rule,
-                "offered /s": f"{point.offered_per_s:.0f}",
-                "answered /s": f"{point.answered_per_s:.0f}",
-                "p50 ms": f"{point.p50_ms:.1f}",
-                "p95 ms": f"{point.p95_ms:.1f}",
-                "mean batch": f"{point.mean_batch:.1f}",
-            }
-            for point in self.points
-        ]

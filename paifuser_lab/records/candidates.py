@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 
 from .quality import Quality, times
-from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
+from .record import AboutWorkload, Record, TableRecord, row_of
 from .text import counted, or_dash, readable_bytes, readable_ms
 
 SearchGoal = Literal["latency", "throughput", "size", "memory"]
@@ -129,11 +129,6 @@ class Candidates(TableRecord):
             f"{self.workload} on {self.machine} · {self.goal}: {len(self.rows)} of "
             f"{counted(self.planned, 'candidate')} tried in {self.took_s:.0f} s{stopped}"
         )
-
-    @property
-    def frame(self) -> Frame:
-        """A row per candidate, as plain numbers."""
-        return frame_of(self.rows, columns=Candidate.model_fields)
 
     def table(self) -> list[dict[str, str]]:
         """The candidates as text."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import floor, inf, prod
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from .record import AboutWorkload, Record, TableRecord
+from .table import Columns
 from .text import counted, readable_count
 
 
@@ -53,7 +54,15 @@ class ChannelGroup(Record):
 class Coupling(TableRecord):
     """Every group of channels of a model."""
 
+    columns: ClassVar[Columns] = {
+        "layer": "name",
+        "units": "width",
+        "channels": "channels",
+        "weights": lambda group: str(len(group.members)),
+        "note": lambda group: group.pinned or "",
+    }
     text_columns = ("layer", "note")
+    row_field = "groups"
 
     workload: AboutWorkload
     groups: tuple[ChannelGroup, ...]
@@ -68,18 +77,7 @@ class Coupling(TableRecord):
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row per group."""
-        rows = [
-            {
-                "layer": group.name,
-                "units": str(group.width),
-                "channels": str(group.channels),
-                "weights": str(len(group.members)),
-                "note": group.pinned or "",
-            }
-            for group in self.groups
-        ]
-        return rows or [{"layer": "nothing is coupled"}]
+        return super().table() or [{"layer": "nothing is coupled"}]
 
 
 Widths = Sequence[int]  # the number of units kept in each group

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from ..errors import MeasureError
 from .quality import Quality, Verdict, readable_interval, sign, verdict
-from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
+from .record import AboutWorkload, Frame, Record, TableRecord, row_of
 from .table import Table
 from .text import (
     or_dash,
@@ -132,6 +132,7 @@ class Comparison(TableRecord):
     """A baseline and its variants, timed in turn on one machine."""
 
     text_columns = ("name", "recipe", "note")
+    row_key = "name"
 
     workload: AboutWorkload
     machine: str
@@ -201,9 +202,7 @@ class Comparison(TableRecord):
 
     @property
     def frame(self) -> Frame:
-        """A row per variant, as plain numbers."""
-        frame = frame_of(self.rows, "name")
-        return frame.rename(columns={"relative_error": "output_error"})
+        return super().frame.rename(columns={"relative_error": "output_error"})
 
     def table(self) -> list[dict[str, str]]:
         """The rows as text; empty columns and nearly equal counts are left out."""

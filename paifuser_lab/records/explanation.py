@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from .quality import readable_interval
 from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
+from .table import Columns
 from .text import or_dash, readable_share, view, without_empty
 
 Basis = Literal["measured", "mostly measured", "estimated"]
@@ -147,7 +148,15 @@ class Check(Record):
 class Checklist(TableRecord):
     """The checks of a training loop or an inference."""
 
+    columns: ClassVar[Columns] = {
+        "check": "name",
+        "outcome": lambda line: f"{SIGNS[line.outcome]} {line.outcome}",
+        "figure": "figure",
+        "remedy": lambda line: line.remedy or "",
+    }
     text_columns = ("check", "outcome", "figure", "remedy")
+    row_field = "lines"
+    row_key = "name"
 
     subject: str
     lines: tuple[Check, ...] = Field(min_length=1)
@@ -167,11 +176,6 @@ class Checklist(TableRecord):
         return tuple(line.step for line in self.failed if line.step is not None)
 
     @property
-    def frame(self) -> Frame:
-        """A row per check, as plain values."""
-        return frame_of(self.lines, "name")
-
-    @property
     def title(self) -> str:
         """The subject and the number of checks by outcome."""
         counts = Counter(line.outcome for line in self.lines)
@@ -179,17 +183,7 @@ class Checklist(TableRecord):
         return f"{self.subject} · {ended}{' · stopped early' if self.is_interrupted else ''}"
 
     def table(self) -> list[dict[str, str]]:
-        """A row per check, as text."""
-        rows = [
-            {
-                "check": line.name,
-                "outcome": f"{SIGNS[line.outcome]} {line.outcome}",
-                "figure": line.figure,
-                "remedy": line.remedy or "",
-            }
-            for line in self.lines
-        ]
-        return without_empty(rows)
+        return without_empty(super().table())
 
     def is_bold(self, row: dict[str, str]) -> bool:
         """Whether the check failed."""

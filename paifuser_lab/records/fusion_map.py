@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from .record import AboutWorkload, Frame, Record, TableRecord, frame_of
+from .table import Columns
 from .text import counted, or_dash, readable_bytes
 
 Standing = Literal["fused", "slower", "off", "apart"]
@@ -54,7 +55,17 @@ class Fusion(Record):
 class FusionMap(TableRecord):
     """Every fusion site of a model in execution order, including those that cannot be fused."""
 
+    columns: ClassVar[Columns] = {
+        "layers": lambda fusion: " + ".join(fusion.layers),
+        "pattern": "pattern",
+        "runs": lambda fusion: fusion.runs or "–",
+        "standing": lambda fusion: fusion.reason or WORDS[fusion.standing],
+        "saves": lambda fusion: readable_bytes(fusion.saved_bytes),
+        "times as fast": lambda fusion: or_dash(fusion.speedup, "{:.2f} ×"),
+        "error": lambda fusion: or_dash(fusion.error, "{:.1e}"),
+    }
     text_columns = ("layers", "pattern", "runs", "standing")
+    row_field = "fusions"
 
     workload: AboutWorkload
     machine: str  # where the fusions were chosen and timed
@@ -103,21 +114,6 @@ class FusionMap(TableRecord):
         names = ["place", *Fusion.model_fields, "speedup"]
         rows = [{name: getattr(fusion, name) for name in names} for fusion in self.fusions]
         return frame_of(rows, "place", names)
-
-    def table(self) -> list[dict[str, str]]:
-        """A row per fusion."""
-        return [
-            {
-                "layers": " + ".join(fusion.layers),
-                "pattern": fusion.pattern,
-                "runs": fusion.runs or "–",
-                "standing": fusion.reason or WORDS[fusion.standing],
-                "saves": readable_bytes(fusion.saved_bytes),
-                "times as fast": or_dash(fusion.speedup, "{:.2f} ×"),
-                "error": or_dash(fusion.error, "{:.1e}"),
-            }
-            for fusion in self.fusions
-        ]
 
     @property
     def title(self) -> str:

@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 
-from .record import AboutWorkload, Frame, Record, TableRecord, frame_of
+from .record import AboutWorkload, Frame, Record, TableRecord
 from .text import counted, readable_bytes
 
 HeldKind = Literal["weights", "activations", "workspace"]
@@ -236,6 +236,7 @@ class MemoryPlan(TableRecord):
     """Where each buffer of one call lies in one arena; operators are counted from 0."""
 
     text_columns = ("layer", "operator")
+    row_field = "buffers"
 
     workload: AboutWorkload
     machine: str
@@ -330,11 +331,6 @@ class MemoryPlan(TableRecord):
             f"model refers to {readable_bytes(self.referenced_bytes)} at once, and torch's "
             f"allocator held {readable_bytes(self.held_bytes)}{ratio}."
         )
-
-    @property
-    def frame(self) -> Frame:
-        """A row per buffer."""
-        return frame_of(self.buffers, columns=PackedBuffer.model_fields)
 
     def table(self) -> list[dict[str, str]]:
         """The buffers alive where most is alive, as text."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from .record import Frame, Record, TableRecord, frame_of
-from .table import Table
+from .table import Columns, Table
 from .text import counted, readable_bytes, readable_ratio, readable_share
 
 
@@ -26,6 +28,14 @@ class ReplayRow(Record):
 class Replay(TableRecord):
     """The recorded requests of a snapshot under several settings; the first are its own."""
 
+    columns: ClassVar[Columns] = {
+        "settings": "settings",
+        "reserved": lambda row: readable_bytes(row.peak_reserved_bytes),
+        "allocated": lambda row: readable_bytes(row.peak_allocated_bytes),
+        "not allocated": lambda row: readable_share(row.overhead),
+        "device calls": "device_calls",
+        "refused": "refused",
+    }
     text_columns = ("settings", "what", "outcome")
 
     snapshot: str
@@ -77,20 +87,6 @@ class Replay(TableRecord):
         """A row per set of settings."""
         return frame_of(row.model_dump() | {"overhead": row.overhead} for row in self.rows)
 
-    def table(self) -> list[dict[str, str]]:
-        """The rows as text."""
-        return [
-            {
-                "settings": row.settings,
-                "reserved": readable_bytes(row.peak_reserved_bytes),
-                "allocated": readable_bytes(row.peak_allocated_bytes),
-                "not allocated": readable_share(row.overhead),
-                "device calls": str(row.device_calls),
-                "refused": str(row.refused),
-            }
-            for row in self.rows
-        ]
-
 
 class Remedy(Record):
     """Something that might have made a refused request fit."""
@@ -103,7 +99,13 @@ class Remedy(Record):
 class OutOfMemory(TableRecord):
     """A request that the device refused, what memory was like, and what would have helped."""
 
+    columns: ClassVar[Columns] = {
+        "what": "what",
+        "fits": lambda remedy: "yes" if remedy.fits else "no",
+        "outcome": "outcome",
+    }
     text_columns = ("settings", "what", "outcome")
+    row_field = "remedies"
 
     time_ms: float
     requested_bytes: int
@@ -134,13 +136,6 @@ class OutOfMemory(TableRecord):
             f"{readable_bytes(self.free_in_segments_bytes)} were free, the largest piece "
             f"{readable_bytes(self.largest_free_bytes)}.{helps}"
         )
-
-    def table(self) -> list[dict[str, str]]:
-        """The remedies as text."""
-        return [
-            {"what": remedy.what, "fits": "yes" if remedy.fits else "no", "outcome": remedy.outcome}
-            for remedy in self.remedies
-        ]
 
     @property
     def title(self) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import ClassVar
 
 from pydantic import Field
 
-from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
+from .record import AboutWorkload, Frame, Record, TableRecord, row_of
+from .table import Columns
 from .text import counted, known, or_dash, readable_bytes, readable_count, readable_share
 
 
@@ -50,7 +52,20 @@ class ParallelOption(Record):
 class ParallelPlan(TableRecord):
     """The strategies by predicted time of a step; one process is among them."""
 
+    columns: ClassVar[Columns] = {
+        "strategy": "strategy",
+        "step ms": lambda option: or_dash(option.step_ms),
+        "compute ms": lambda option: or_dash(option.compute_ms if option.is_possible else None),
+        "waits ms": lambda option: or_dash(option.wait_ms if option.is_possible else None),
+        "sent": lambda option: readable_bytes(
+            round(option.sent_bytes) if option.is_possible else None
+        ),
+        "state": lambda option: readable_bytes(option.state_bytes if option.is_possible else None),
+        "why": "reason",
+    }
     text_columns = ("strategy", "why")
+    row_field = "options"
+    row_key = "strategy"
 
     workload: AboutWorkload
     machine: str
@@ -79,26 +94,6 @@ class ParallelPlan(TableRecord):
         """Which strategy is fastest, and why."""
         best = self.fastest
         return f"Fastest here: {best.strategy}, {best.step_ms:.3g} ms a step: {best.reason}."
-
-    @property
-    def frame(self) -> Frame:
-        """A row per strategy, as plain numbers."""
-        return frame_of(self.options, "strategy")
-
-    def table(self) -> list[dict[str, str]]:
-        """A row per strategy, the fastest first."""
-        return [
-            {
-                "strategy": option.strategy,
-                "step ms": or_dash(option.step_ms),
-                "compute ms": or_dash(option.compute_ms if option.is_possible else None),
-                "waits ms": or_dash(option.wait_ms if option.is_possible else None),
-                "sent": readable_bytes(round(option.sent_bytes) if option.is_possible else None),
-                "state": readable_bytes(option.state_bytes if option.is_possible else None),
-                "why": option.reason,
-            }
-            for option in self.options
-        ]
 
     def is_bold(self, row: dict[str, str]) -> bool:
         """Whether the strategy is the fastest."""
@@ -224,6 +219,7 @@ class PipelineSchedule(TableRecord):
     """A step of a pipeline: predicted from the stages' times and, where it ran, measured."""
 
     text_columns = ("layers",)
+    row_field = "stages"
 
     workload: AboutWorkload
     machine: str = ""
@@ -301,11 +297,6 @@ class PipelineSchedule(TableRecord):
             f"{self.microbatches} microbatches · {waits}"
         )
 
-    @property
-    def frame(self) -> Frame:
-        """A row per stage, as plain numbers."""
-        return frame_of(self.stages)
-
     def table(self) -> list[dict[str, str]]:
         """A row per stage."""
         return [
@@ -347,7 +338,14 @@ class TensorBlock(Record):
 class TensorPlan(TableRecord):
     """The blocks of a model that tensor parallelism divides among processes."""
 
+    columns: ClassVar[Columns] = {
+        "block": "kind",
+        "layers": lambda block: ", ".join(block.layers),
+        "parameters": lambda block: readable_count(block.parameters),
+        "divided": lambda block: f"no: {block.reason}" if block.reason else "yes",
+    }
     text_columns = ("block", "layers", "divided")
+    row_field = "blocks"
 
     workload: AboutWorkload
     processes: int
@@ -384,23 +382,6 @@ class TensorPlan(TableRecord):
             f"{counted(len(self.blocks), 'block')} divided, "
             f"{self.share:.0%} of the parameters"
         )
-
-    @property
-    def frame(self) -> Frame:
-        """A row per block, as plain numbers."""
-        return frame_of(self.blocks)
-
-    def table(self) -> list[dict[str, str]]:
-        """A row per block."""
-        return [
-            {
-                "block": block.kind,
-                "layers": ", ".join(block.layers),
-                "parameters": readable_count(block.parameters),
-                "divided": "no: " + block.reason if block.reason else "yes",
-            }
-            for block in self.blocks
-        ]
 
     def is_bold(self, row: dict[str, str]) -> bool:
         """Whether the block is divided."""

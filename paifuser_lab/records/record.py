@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, TypeVar, get_args
 from uuid import uuid4
 
 from pydantic import (
@@ -20,7 +20,7 @@ from pydantic import (
 
 from .._files import read_text, write_text
 from ..errors import FileError, first_line
-from .table import Table
+from .table import Columns, Table, table_of
 
 if TYPE_CHECKING:
     import pandas
@@ -144,7 +144,10 @@ def frame_of(
 class TableRecord(Record):
     """A record with a title and a table, lines above or below it, and further tables."""
 
+    columns: ClassVar[Columns] = {}
     text_columns: ClassVar[tuple[str, ...]] = ()  # those of words, not figures
+    row_field: ClassVar[str] = "rows"  # the field of which the table and the frame have the rows
+    row_key: ClassVar[str] = ""  # the field of a row that its frame has as index
 
     @property
     def title(self) -> str:
@@ -168,7 +171,14 @@ class TableRecord(Record):
 
     def table(self) -> list[dict[str, str]]:
         """The record's rows, as text."""
-        raise NotImplementedError
+        return table_of(self.columns, getattr(self, self.row_field))
+
+    @property
+    def frame(self) -> Frame:
+        """The record's rows, as plain values."""
+        rows = getattr(self, self.row_field)
+        row, *_ = get_args(type(self).model_fields[self.row_field].annotation)
+        return frame_of(rows, self.row_key, row.model_fields)
 
     @property
     def sections(self) -> Sequence[Table | TableRecord]:

@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy
 
 from ..errors import FileError
 from .overlay import save_overlay
 from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
+from .table import Columns
 from .text import counted, readable_count, without_empty
 
 Unit = Literal["loss", "output error"]
@@ -192,8 +193,22 @@ class LayerImportance(Record):
 
 
 class Importance(TableRecord):
-    """A row per layer. `unit` describes the values; `row.normalised` makes layers comparable."""
+    """A row per layer: its mean, and the extremes in units of it. `unit` describes the values;
+    `row.normalised` makes layers comparable.
+    """
 
+    columns: ClassVar[Columns] = {
+        "layer": "layer",
+        "kind": "kind",
+        "channels": "channels",
+        "mean": lambda row: f"{row.mean:.2g}" if row.values else "",
+        "least": lambda row: f"{row.normalised.min():.2g} ×" if row.values else "",
+        "most": lambda row: f"{row.normalised.max():.2g} ×" if row.values else "",
+        "below half the mean": lambda row: (
+            str(int((row.normalised < 0.5).sum())) if row.values else ""
+        ),
+        "note": lambda row: row.note or "",
+    }
     text_columns = ("layer", "kind", "note")
 
     workload: AboutWorkload
@@ -256,21 +271,4 @@ class Importance(TableRecord):
         return (self.unit, *self.notes, *([self.cut_by] if self.cut_by else []))
 
     def table(self) -> list[dict[str, str]]:
-        """A row per layer, as text."""
-        rows = [_readable_importance(row) for row in self.rows] or [{"layer": "nothing was judged"}]
-        return without_empty(rows)
-
-
-def _readable_importance(row: LayerImportance) -> dict[str, str]:
-    """A layer as text: its mean, and the extremes in units of the mean."""
-    known = row.normalised
-    return {
-        "layer": row.layer,
-        "kind": row.kind,
-        "channels": str(row.channels),
-        "mean": f"{row.mean:.2g}" if row.values else "",
-        "least": f"{known.min():.2g} ×" if row.values else "",
-        "most": f"{known.max():.2g} ×" if row.values else "",
-        "below half the mean": str(int((known < 0.5).sum())) if row.values else "",
-        "note": row.note or "",
-    }
+        return without_empty(super().table() or [{"layer": "nothing was judged"}])

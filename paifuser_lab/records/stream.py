@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from .record import Record, TableRecord
+from .table import Columns
 from .text import counted, or_dash, readable_share
 
 State = Literal["waiting", "running", "paused", "draining", "finished", "stopped", "failed"]
@@ -65,6 +66,19 @@ class StreamReport(TableRecord):
     Counts are exact; percentiles are over the latest frames, and of events, rates, frames set aside
     and workers that are gone the latest are kept.
     """
+
+    columns: ClassVar[Columns] = {
+        "worker": "name",
+        "host": "host",
+        "state": "state",
+        "frames": "frames",
+        "share": lambda node: readable_share(node.share),
+        "ms a frame": lambda node: or_dash(node.estimate_ms),
+        "in flight": "in_flight",
+        "hedges": "hedges",
+        "failures": "failures",
+    }
+    row_field = "nodes"
 
     source: str
     engine: str
@@ -125,21 +139,7 @@ class StreamReport(TableRecord):
         return "\n".join(lines)
 
     def table(self) -> list[dict[str, str]]:
-        """A row for each worker."""
-        return [
-            {
-                "worker": node.name,
-                "host": node.host,
-                "state": node.state,
-                "frames": str(node.frames),
-                "share": readable_share(node.share),
-                "ms a frame": or_dash(node.estimate_ms),
-                "in flight": str(node.in_flight),
-                "hedges": str(node.hedges),
-                "failures": str(node.failures),
-            }
-            for node in self.nodes
-        ] or [{"worker": "none yet"}]
+        return super().table() or [{"worker": "none yet"}]
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from .text import Row, html_table, text_table
+
+Columns = dict[str, str | Callable[[Any], str]]  # a header; a row's field, or how its cell reads
+
+
+def table_of(columns: Columns, rows: Iterable[Any]) -> list[Row]:
+    """The cells of each row, by header."""
+    return [
+        {
+            header: str(getattr(row, cell)) if isinstance(cell, str) else cell(row)
+            for header, cell in columns.items()
+        }
+        for row in rows
+    ]
 
 
 def _plain(row: Row) -> bool:

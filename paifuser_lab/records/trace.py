@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .record import Frame, Record, TableRecord, frame_of
+from .record import Record, TableRecord
 from .table import Table
 from .text import counted, readable_bytes
 
@@ -56,6 +56,8 @@ class TraceSummary(TableRecord):
     """Operators by self time, kernels, layers, and time lost to waiting."""
 
     text_columns = ("name", "layer")
+    row_field = "operators"  # the largest self time first
+    row_key = "name"
 
     name: str
     span_ms: float
@@ -75,11 +77,6 @@ class TraceSummary(TableRecord):
     synchronisations: int = 0
     value_reads: int = 0
     launches: int = 0
-
-    @property
-    def frame(self) -> Frame:
-        """A row per operator, as plain numbers, the largest self time first."""
-        return frame_of(self.operators, "name", TracedOperator.model_fields)
 
     @property
     def title(self) -> str:

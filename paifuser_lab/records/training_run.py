@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean, median
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from .parallel import ParallelReport
 from .quality import readable_interval
 from .record import AboutWorkload, Frame, Record, TableRecord
-from .table import Table
+from .table import Columns, Table
 from .text import counted, known, or_dash, readable_bytes, readable_rate, readable_share
 
 
@@ -129,7 +129,15 @@ class CheckpointPlan(TableRecord):
     `longer` is measured with the blocks checkpointed, `more_ms` is their predicted time.
     """
 
-    text_columns = ("layer", "kind", "note", "block")
+    columns: ClassVar[Columns] = {
+        "block": "block",
+        "kept": lambda row: readable_bytes(row.kept_bytes),
+        "inputs": lambda row: readable_bytes(row.input_bytes),
+        "ms again": lambda row: f"{row.ms:.3g}",
+        "checkpointed": lambda row: "yes" if row.is_checkpointed else "no",
+    }
+    text_columns = ("block",)
+    row_field = "blocks"
 
     workload: AboutWorkload
     machine: str
@@ -178,19 +186,6 @@ class CheckpointPlan(TableRecord):
             f"{readable_bytes(self.predicted_bytes)}{measured}, limit "
             f"{readable_bytes(self.limit_bytes)}; {self.more_ms:.3g} ms longer{longer}"
         )
-
-    def table(self) -> list[dict[str, str]]:
-        """A row per block, as text."""
-        return [
-            {
-                "block": row.block,
-                "kept": readable_bytes(row.kept_bytes),
-                "inputs": readable_bytes(row.input_bytes),
-                "ms again": f"{row.ms:.3g}",
-                "checkpointed": "yes" if row.is_checkpointed else "no",
-            }
-            for row in self.blocks
-        ]
 
     def is_bold(self, row: dict[str, str]) -> bool:
         """Whether the block is checkpointed."""
