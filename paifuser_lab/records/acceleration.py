@@ -79,7 +79,6 @@ class AccelerationStatus(TableRecord):
 
     @property
     def title(self) -> str:
-        """The loop and what is in force, in a line."""
         if not self.is_enabled and not self.steps:
             return "acceleration is off"
         if not self.steps:
@@ -91,7 +90,6 @@ class AccelerationStatus(TableRecord):
 
     @property
     def captions(self) -> tuple[str, ...]:
-        """The title, what judging cost, and the notes."""
         if not self.judged_steps:
             return (self.title, *self.notes)
         clock = "CPU time of the loop's thread" if self.clock == "cpu" else "wall time"
@@ -130,7 +128,6 @@ class FasterFunctionReport(TableRecord):
 
     @property
     def title(self) -> str:
-        """The function and what computes it, in a line."""
         return (
             f"{self.name} by {self.backend} · {self.kernels_before} → "
             f"{counted(self.kernels_after, 'kernel')} · {self.ratio:.2f} × "
@@ -144,13 +141,11 @@ class FasterFunctionReport(TableRecord):
 
     @property
     def captions(self) -> tuple[str, ...]:
-        """The title, and what becomes of a form that is slower."""
         slower = f"{self.backend} is slower for inputs of these shapes"
         after = f"which {self.name} computes as written from now on."
         return (self.title, *((f"{slower}, {after}",) if self.is_slower else ()))
 
     def table(self) -> list[dict[str, str]]:
-        """A row for the function and one for its faster form."""
         forms = (
             ("as written", self.kernels_before, self.before_ms),
             (self.backend, self.kernels_after, self.after_ms),

@@ -179,7 +179,6 @@ class Allocation(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, the machine and the limits, in a line."""
         words = ", ".join(_limit(name, value) for name, value in self.limits.items())
         return f"{self.workload} on {self.machine} · {counted(self.threads, 'thread')} · {words}"
 
@@ -195,7 +194,6 @@ class Allocation(TableRecord):
 
     @property
     def frame(self) -> Frame:
-        """A row per point, as plain numbers."""
         rows = []
         names = {"name", "around", "loss", "loss_error", "latency_ms", "size_bytes"}
         for point in self.everything:
@@ -205,7 +203,6 @@ class Allocation(TableRecord):
         return frame_of(rows, "name")
 
     def table(self) -> list[dict[str, str]]:
-        """The points as text; empty columns are left out."""
         rows = [_readable(point, is_chosen=point is self.best) for point in self.everything]
         return without_empty(rows)
 

@@ -76,7 +76,6 @@ class AttentionCost(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, the kind of sparsity and the number of layers, in a line."""
         return (
             f"{self.workload}: attention to a part of the keys ({self.kind}), "
             f"{len(self.sparse_layers)} of {len(self.layers)} layers"

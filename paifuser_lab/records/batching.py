@@ -57,22 +57,18 @@ class BatchSweep(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload and the machine, in a line."""
         stopped = " · stopped early" if self.is_interrupted else ""
         return f"{self.workload} on {self.machine} · {counted(self.threads, 'thread')}{stopped}"
 
     def table(self) -> list[dict[str, str]]:
-        """The rows as text; empty columns are left out."""
         rows = [self._readable(row) for row in self.rows]
         return without_empty(rows)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The reason."""
         return (self.reason,)
 
     def is_bold(self, row: dict[str, str]) -> bool:
-        """Whether the batch is the smallest that reaches the plateau."""
         return row["batch"] == str(self.knee)
 
     def _readable(self, row: BatchRow) -> dict[str, str]:
@@ -133,7 +129,6 @@ class BatchingCurve(TableRecord):
 
     @property
     def title(self) -> str:
-        """The call that is batched."""
         return f"Dynamic batching of {self.call}"
 
     @property

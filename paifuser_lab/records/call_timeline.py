@@ -65,7 +65,6 @@ class CallTimeline(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, the machine and the traced call, in a line."""
         if not len(self):
             return "One call along time"
         return (
@@ -89,7 +88,6 @@ class CallTimeline(TableRecord):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What tracing costs, and what was left out."""
         if not len(self):
             return ()
         slower = f"tracing slows a call: untraced it takes {self.latency_ms:.3g} ms"

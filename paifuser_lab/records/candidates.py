@@ -123,7 +123,6 @@ class Candidates(TableRecord):
 
     @property
     def title(self) -> str:
-        """How many candidates were measured, for which goal, in how many seconds."""
         stopped = ", stopped" if self.is_interrupted else ""
         return (
             f"{self.workload} on {self.machine} · {self.goal}: {len(self.rows)} of "
@@ -131,7 +130,6 @@ class Candidates(TableRecord):
         )
 
     def table(self) -> list[dict[str, str]]:
-        """The candidates as text."""
         return [
             {
                 "change": row.label if row.rank is None else f"{row.rank}. {row.label}",
@@ -148,6 +146,5 @@ class Candidates(TableRecord):
 
     @property
     def captions(self) -> list[str]:
-        """The title, what the search notes, and whether the machine was quiet."""
         caution = self.quality.sentence if self.quality else ""
         return [line for line in (self.title, self.note, caution) if line]

@@ -69,7 +69,6 @@ class Coupling(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload and its number of groups, in a line."""
         free = sum(group.pinned is None for group in self.groups)
         return (
             f"{self.workload}: {counted(len(self.groups), 'group')} of channels, {free} of which "
@@ -257,7 +256,6 @@ class Staircase(TableRecord):
 
     @property
     def title(self) -> str:
-        """The layer, the machine and the threads, in a line."""
         return f"{self.likeness} on {self.machine} · {counted(self.threads, 'thread')}"
 
     def table(self) -> list[dict[str, str]]:
@@ -274,7 +272,6 @@ class Staircase(TableRecord):
         return rows
 
     def is_bold(self, row: dict[str, str]) -> bool:
-        """Whether the width has a note."""
         return bool(row["note"])
 
 

@@ -216,7 +216,6 @@ class Comparison(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, the machine and the number of rounds, in a line."""
         stopped = ", stopped early" if self.is_interrupted else ""
         return f"{self.workload} on {self.machine} · {self.rounds} rounds in turn{stopped}"
 
@@ -225,7 +224,6 @@ class Comparison(TableRecord):
 
     @property
     def captions(self) -> list[str]:
-        """The title and, where the machine was not quiet, a sentence about that."""
         caution = self.quality.sentence if self.quality else ""
         return [self.title, *([f"{caution[0].upper()}{caution[1:]}."] if caution else [])]
 

@@ -177,7 +177,6 @@ class Checklist(TableRecord):
 
     @property
     def title(self) -> str:
-        """The subject and the number of checks by outcome."""
         counts = Counter(line.outcome for line in self.lines)
         ended = ", ".join(f"{counts[outcome]} {outcome}" for outcome in SIGNS if counts[outcome])
         return f"{self.subject} · {ended}{' · stopped early' if self.is_interrupted else ''}"
@@ -186,7 +185,6 @@ class Checklist(TableRecord):
         return without_empty(super().table())
 
     def is_bold(self, row: dict[str, str]) -> bool:
-        """Whether the check failed."""
         return row["outcome"].endswith("failed")
 
 
@@ -241,13 +239,11 @@ class SideBySide(TableRecord):
 
     @property
     def frame(self) -> Frame:
-        """A row per layer."""
         rows = [row.model_dump() | {"saved_ms": row.saved_ms} for row in self.rows]
         return frame_of(rows, "layer")
 
     @property
     def title(self) -> str:
-        """Both latencies and the speed-up, in a line."""
         took = f"{self.before}: {self.before_ms:.3g} ms → {self.after}: {self.after_ms:.3g} ms"
         if self.speedup is None or self.speedup_interval is None:
             return took
@@ -281,7 +277,6 @@ class SideBySide(TableRecord):
 
     @property
     def captions(self) -> list[str]:
-        """The title, the predicted and the achieved saving, and where the output error grows."""
         return [line for line in (self.title, self.promise, self.error_growth) if line]
 
     @property

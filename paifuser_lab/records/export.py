@@ -100,11 +100,9 @@ class Exporters(TableRecord):
 
     @property
     def title(self) -> str:
-        """The model and the machine, in a line."""
         return f"{self.model} exported on {self.machine}" if self.machine else self.model
 
     def table(self) -> list[dict[str, str]]:
-        """A row per target."""
         return [_exporter_row(row) for row in self.rows]
 
 
@@ -190,7 +188,6 @@ class Deployment(TableRecord):
 
     @property
     def title(self) -> str:
-        """The model, its recipe and the machine, in a line."""
         return f"{self.workload} · {self.recipe} exported on {self.machine}"
 
     @property
@@ -200,7 +197,6 @@ class Deployment(TableRecord):
 
     @property
     def sentence(self) -> str:
-        """What was written, and what was refused."""
         if not self.folder:
             written = "Nothing was written."
         else:
@@ -210,12 +206,10 @@ class Deployment(TableRecord):
         return f"{written} Refused: {names}." if names else written
 
     def table(self) -> list[dict[str, str]]:
-        """A row per target."""
         return [_row(row) for row in self.rows]
 
     @property
     def captions(self) -> tuple[str, ...]:
-        """The title, what was written, and the first layer that differs."""
         difference = (self.difference.sentence,) if self.difference else ()
         return (self.title, self.sentence, *difference)
 

@@ -110,19 +110,16 @@ class FusionMap(TableRecord):
 
     @property
     def frame(self) -> Frame:
-        """A row per fusion, as plain numbers."""
         names = ["place", *Fusion.model_fields, "speedup"]
         rows = [{name: getattr(fusion, name) for name in names} for fusion in self.fusions]
         return frame_of(rows, "place", names)
 
     @property
     def title(self) -> str:
-        """The workload and how many layers are fused, in a line."""
         return f"{self.workload}: {self.summary}"
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The notes."""
         return self.notes
 
     def is_bold(self, row: dict[str, str]) -> bool:

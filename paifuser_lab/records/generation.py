@@ -92,7 +92,6 @@ class GenerationComparison(TableRecord):
 
     @property
     def title(self) -> str:
-        """What was generated, and where."""
         cache = readable_bytes(self.bytes_per_token * (self.prompt_tokens + self.new_tokens))
         return (
             f"{self.workload}: {self.new_tokens} tokens after a prompt of {self.prompt_tokens}, on "
@@ -101,7 +100,6 @@ class GenerationComparison(TableRecord):
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row for each model in each runtime."""
         return without_empty([self._readable(row) for row in self.rows])
 
     def _readable(self, row: GenerationRow) -> dict[str, str]:

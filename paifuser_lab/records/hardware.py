@@ -131,12 +131,10 @@ class Hardware(TableRecord):
 
     @property
     def title(self) -> str:
-        """The machine, its cores, its memory and its instruction sets, in a line."""
         facts = [self.name, counted(self.physical_cores, "core"), readable_bytes(self.memory_bytes)]
         return " · ".join([*facts, *([" ".join(self.isa)] if self.isa else [])])
 
     def table(self) -> list[dict[str, str]]:
-        """The highest rates of each number of threads and of each accelerator, as text."""
         ceilings = [(counted(ceiling.threads, "thread"), ceiling) for ceiling in self.ceilings]
         ceilings += [(device.name, device.ceiling) for device in self.accelerators]
         rates = [(name, [getattr(ceiling, rate) for rate in RATES]) for name, ceiling in ceilings]
@@ -151,7 +149,6 @@ class Hardware(TableRecord):
 
     @property
     def remarks(self) -> list[str]:
-        """Where the figures come from, and why a rate may be too low."""
         warnings = [warning for ceiling in self.ceilings for warning in ceiling.warnings]
         return [*([self.note] if self.note else []), *dict.fromkeys(warnings)]
 

@@ -102,7 +102,6 @@ class MemoryTimeline(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, the machine, the peak and the weights, in a line."""
         return (
             f"{self.workload} on {self.machine} · {readable_bytes(self.peak_bytes)} at the peak"
             f" + {readable_bytes(self.total_weights_bytes)} of weights"
@@ -110,7 +109,6 @@ class MemoryTimeline(TableRecord):
 
     @property
     def sentence(self) -> str:
-        """A sentence on what dominates the peak."""
         weights = f"The weights take {readable_bytes(self.total_weights_bytes)} all the time."
         own = [row for row in self.at_peak if row.kind != "weights"]
         if not own:
@@ -309,7 +307,6 @@ class MemoryPlan(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, the machine, the arena and what torch held, in a line."""
         return (
             f"{self.workload} on {self.machine} · {counted(len(self.buffers), 'buffer')} in "
             f"{readable_bytes(self.packed_bytes)} · torch held {readable_bytes(self.held_bytes)}"
@@ -317,7 +314,6 @@ class MemoryPlan(TableRecord):
 
     @property
     def sentence(self) -> str:
-        """A sentence on the arena against the lower bound and what torch held."""
         if not self.buffers:
             return "The call makes no buffer that torch's operators return."
         proof = ", and no arena is smaller" if self.is_optimal else ""

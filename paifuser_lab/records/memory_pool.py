@@ -59,13 +59,11 @@ class MemoryPoolUse(TableRecord):
 
     @property
     def title(self) -> str:
-        """The pool's name, its device and whether it is in force, in a line."""
         name = f"memory pool '{self.name}'" if self.name else "memory pool"
         return f"{name} on {self.device} · {'in force' if self.is_in_force else 'not in force'}"
 
     @property
     def sentence(self) -> str:
-        """What is kept, against the limit."""
         kind = "hard limit" if self.is_hard else "limit"
         limit = f"a {kind} of {readable_bytes(self.limit_bytes)}"
         against = "no limit" if self.limit_bytes is None else limit
@@ -74,7 +72,6 @@ class MemoryPoolUse(TableRecord):
         return f"Keeps {kept} for the next request, with {against}{over}."
 
     def table(self) -> list[dict[str, str]]:
-        """A row for each known figure."""
         sizes = {
             "held": self.held_bytes,
             "kept": self.kept_bytes,
@@ -107,14 +104,12 @@ class PoolCalls(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, the machine and what the pool keeps, in a line."""
         kept = self.use.kept_bytes
         keeps = "" if kept is None else f" · {readable_bytes(kept)} kept for the next call"
         return f"{self.workload} on {self.machine} · {counted(self.calls, 'call')} in a pool{keeps}"
 
     @property
     def sentence(self) -> str:
-        """What the pool spares."""
         if self.faults_without is None or self.faults_with is None:
             return "This system does not count page faults."
         faults = f"{self.faults_without:,.0f} pages without the pool and {self.faults_with:,.0f}"
@@ -124,7 +119,6 @@ class PoolCalls(TableRecord):
         return f"A call faults in {faults} with it: {worth}."
 
     def table(self) -> list[dict[str, str]]:
-        """Page faults of a call, and the pool's own figures."""
         faults = {
             "page faults of a call without it": self.faults_without,
             "page faults of a call with it": self.faults_with,

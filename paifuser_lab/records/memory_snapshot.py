@@ -59,7 +59,6 @@ class Replay(TableRecord):
 
     @property
     def title(self) -> str:
-        """The snapshot, the device and the number of requests, in a line."""
         return (
             f"{self.snapshot}, device {self.device} · {counted(self.requests, 'request')} replayed"
             f" · {readable_bytes(self.recorded_peak_reserved_bytes)} reserved at the peak"
@@ -67,7 +66,6 @@ class Replay(TableRecord):
 
     @property
     def sentence(self) -> str:
-        """How near the simulator is, and which settings reserve least."""
         if self.agreement is None or self.best is None:
             return "The snapshot holds no request to replay."
         own, best = self.rows[0], self.best
@@ -84,7 +82,6 @@ class Replay(TableRecord):
 
     @property
     def frame(self) -> Frame:
-        """A row per set of settings."""
         return frame_of(row.model_dump() | {"overhead": row.overhead} for row in self.rows)
 
 
@@ -123,7 +120,6 @@ class OutOfMemory(TableRecord):
 
     @property
     def sentence(self) -> str:
-        """What was asked for, what there was, and what would have helped."""
         helped = [remedy.what for remedy in self.remedies if remedy.fits]
         helps = " None of the remedies tried here would have made it fit."
         if helped:
@@ -139,7 +135,6 @@ class OutOfMemory(TableRecord):
 
     @property
     def title(self) -> str:
-        """The request that was refused."""
         return self.sentence
 
 
@@ -258,7 +253,6 @@ class MemorySnapshot(TableRecord):
 
     @property
     def title(self) -> str:
-        """The file, the device and the peaks, in a line."""
         if self.device_type == "cpu":
             return f"{self.name} on a CPU · {readable_bytes(self.peak_bytes)} at the peak"
         return (
@@ -268,7 +262,6 @@ class MemorySnapshot(TableRecord):
 
     @property
     def sentence(self) -> str:
-        """A sentence on who holds the peak."""
         if not self.at_peak:
             return "Nothing is allocated in this snapshot."
         largest = self.at_peak[0]
@@ -282,7 +275,6 @@ class MemorySnapshot(TableRecord):
 
     @property
     def captions(self) -> tuple[str, ...]:
-        """The lines above its table."""
         return (self.title, self.sentence, *(moment.sentence for moment in self.maps))
 
     @property
@@ -315,7 +307,6 @@ class MemorySnapshot(TableRecord):
 
     @property
     def sections(self) -> list[Table | TableRecord]:
-        """The layers, why memory ran out, and the replay."""
         layers = [Table((BY_LAYER,), self.layer_table(), _LAYER_WORDS)] if self.layers else []
         others = [other for other in (self.out_of_memory, self.replay) if other is not None]
         return [*layers, *others]

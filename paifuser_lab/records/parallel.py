@@ -86,17 +86,14 @@ class ParallelPlan(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, the processes and the link, in a line."""
         return f"{self.workload} on {self.processes} processes · {self.link}"
 
     @property
     def sentence(self) -> str:
-        """Which strategy is fastest, and why."""
         best = self.fastest
         return f"Fastest here: {best.strategy}, {best.step_ms:.3g} ms a step: {best.reason}."
 
     def is_bold(self, row: dict[str, str]) -> bool:
-        """Whether the strategy is the fastest."""
         return row["strategy"] == self.fastest.strategy
 
 
@@ -155,7 +152,6 @@ class ParallelReport(TableRecord):
 
     @property
     def title(self) -> str:
-        """The strategy, the rank, and what was sent, in a line."""
         return (
             f"{self.strategy} · rank {self.rank} of {self.world} · "
             f"{counted(len(self.sent_bytes), 'step')} · {readable_bytes(self.total_bytes)} sent"
@@ -170,7 +166,6 @@ class ParallelReport(TableRecord):
         return pandas.DataFrame({name: getattr(self, name) for name in names}).rename_axis("step")
 
     def table(self) -> list[dict[str, str]]:
-        """The figures as text."""
         figures = {
             "sent a step": readable_bytes(round(self.step_bytes)),
             "averaged": f"{self.exchanges} times",
@@ -185,7 +180,6 @@ class ParallelReport(TableRecord):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The notes."""
         return self.notes
 
 
@@ -280,7 +274,6 @@ class PipelineSchedule(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, the schedule and the bubble, in a line."""
         measured = self.measured_bubble
         waits = f"bubble {self.predicted_bubble:.0%} predicted"
         if self.cores is not None and self.cores < len(self.stages):
@@ -298,7 +291,6 @@ class PipelineSchedule(TableRecord):
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row per stage."""
         return [
             {
                 "stage": str(index),
@@ -376,7 +368,6 @@ class TensorPlan(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload and what is divided, in a line."""
         return (
             f"{self.workload} on {self.processes} processes · {len(self.divided)} of "
             f"{counted(len(self.blocks), 'block')} divided, "
@@ -384,5 +375,4 @@ class TensorPlan(TableRecord):
         )
 
     def is_bold(self, row: dict[str, str]) -> bool:
-        """Whether the block is divided."""
         return row["divided"] == "yes"

@@ -110,7 +110,6 @@ class PredictedPeak(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, what is run, and the peak, in a line."""
         return (
             f"{self.workload}, {self.options}, batch {self.batch} on {self.device}: "
             f"{readable_bytes(self.peak_bytes)} at the peak, predicted"
@@ -118,7 +117,6 @@ class PredictedPeak(TableRecord):
 
     @property
     def sentence(self) -> str:
-        """When the peak is, and what holds most of it."""
         name, count = max(self.held.by_category.items(), key=lambda item: item[1])
         most = self.layers[0] if self.layers else None
         where = (
@@ -155,7 +153,6 @@ class PredictedPeak(TableRecord):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The note."""
         return (self.note,) if self.note else ()
 
 
@@ -211,7 +208,6 @@ class Fit(TableRecord):
 
     @property
     def title(self) -> str:
-        """Whether it fits, in a line."""
         peak = self.predicted
         verb = "fits" if self.is_within else "does not fit"
         if self.is_within and self.is_process_within is False:
@@ -224,7 +220,6 @@ class Fit(TableRecord):
 
     @property
     def sentence(self) -> str:
-        """The largest batch that fits."""
         if self.largest_batch is None:
             return "No batch fits into the limit."
         if self.is_open:
@@ -250,7 +245,6 @@ class Fit(TableRecord):
         return _batch(self.largest_batch, is_open=self.is_open)
 
     def table(self) -> list[dict[str, str]]:
-        """The peak by category, as text."""
         return self.predicted.table()
 
     def remedy_table(self) -> list[dict[str, str]]:
@@ -278,7 +272,6 @@ class Fit(TableRecord):
 
     @property
     def sections(self) -> list[Table]:
-        """What would make more fit."""
         if not self.remedies:
             return []
         rows = self.remedy_table()

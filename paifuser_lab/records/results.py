@@ -182,7 +182,6 @@ class Results(TableRecord):
 
     @property
     def frame(self) -> Frame:
-        """A row per recipe, as plain numbers."""
         left_out = {"steps", "step_labels", "quality"}
         rows = [
             row.model_dump(exclude=left_out)
@@ -195,12 +194,10 @@ class Results(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, the machine and how much was tried, in a line."""
         count = sum(row.number > 0 for row in self.rows)
         return f"{self.workload} on {self.machine} · {count} tried · one baseline"
 
     def table(self) -> list[dict[str, str]]:
-        """The rows as text."""
         return [self._readable(row) for row in self.rows]
 
     def _readable(self, row: ResultRow) -> dict[str, str]:
@@ -216,7 +213,6 @@ class Results(TableRecord):
         }
 
     def is_bold(self, row: dict[str, str]) -> bool:
-        """Whether the row is the one in force."""
         return row["number"] == str(self.current)
 
     @property
@@ -318,7 +314,6 @@ class Sweep(TableRecord):
 
     @property
     def title(self) -> str:
-        """The notebook, the number of runs and a warning about disturbed latencies, in a line."""
         failed = f", {len(self.failed)} failed" if self.failed else ""
         beside = (
             f" · {self.jobs} at a time, so latencies disturbed each other" if self.jobs > 1 else ""
@@ -329,7 +324,6 @@ class Sweep(TableRecord):
 
     @property
     def frame(self) -> Frame:
-        """A row per run."""
         return frame_of(
             (
                 {"run": run.name, **run.parameters, **run.figures, "note": run.failure or run.note}

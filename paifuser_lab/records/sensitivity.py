@@ -113,7 +113,6 @@ class Sensitivity(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, the machine, the method and the unit, in a line."""
         stopped = " · stopped early" if self.is_interrupted else ""
         unit = "rise of the loss" if self.unit == "loss" else "error of the output"
         what = "measured" if self.method == "ablation" else "predicted"
@@ -124,7 +123,6 @@ class Sensitivity(TableRecord):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Each method's time and agreement with the ablation, and notes."""
         return (*map(_method_text, self.methods), *self.notes)
 
     def table(self) -> list[dict[str, str]]:
@@ -259,7 +257,6 @@ class Importance(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, the machine, the method and the number of examples, in a line."""
         on = f" · {counted(self.examples, 'example')}" if self.examples else ""
         stopped = " · stopped early" if self.is_interrupted else ""
         method = f"importance of channels by {self.method}"
@@ -267,7 +264,6 @@ class Importance(TableRecord):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The unit of the values, and notes."""
         return (self.unit, *self.notes, *([self.cut_by] if self.cut_by else []))
 
     def table(self) -> list[dict[str, str]]:

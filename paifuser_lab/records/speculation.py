@@ -52,14 +52,12 @@ class Speculation(TableRecord):
 
     @property
     def title(self) -> str:
-        """What was generated, with which draft, and where."""
         return (
             f"{self.workload}, its next tokens guessed by {self.draft}: the same {self.new_tokens} "
             f"tokens as greedy decoding, after a prompt of {self.prompt_tokens}, on {self.machine}"
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row for each length of draft."""
         return [
             {
                 "draft tokens": str(row.draft_tokens),

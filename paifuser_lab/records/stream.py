@@ -114,7 +114,6 @@ class StreamReport(TableRecord):
 
     @property
     def title(self) -> str:
-        """The stream in a line."""
         return " → ".join([self.source, *self.stages, *([self.sink] if self.sink else [])])
 
     @property
@@ -143,5 +142,4 @@ class StreamReport(TableRecord):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The summary."""
         return (self.summary,)

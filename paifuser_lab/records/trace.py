@@ -80,7 +80,6 @@ class TraceSummary(TableRecord):
 
     @property
     def title(self) -> str:
-        """The trace's name, duration and number of events, in a line."""
         stopped = ", stopped early" if self.is_interrupted else ""
         return f"{self.name} · {self.span_ms:.4g} ms · {self.events:,} events{stopped}"
 
@@ -103,12 +102,10 @@ class TraceSummary(TableRecord):
 
     @property
     def captions(self) -> tuple[str, ...]:
-        """The title, a line for each figure beside the operators, and what the table is of."""
         facts = (f"{label}: {fact}" for label, fact in self.facts.items())
         return (self.title, *facts, _heading("Operators by self time", self.operators))
 
     def table(self) -> list[dict[str, str]]:
-        """The operators, the largest self time first."""
         return [
             {
                 "name": _clipped(row.name),
@@ -122,7 +119,6 @@ class TraceSummary(TableRecord):
 
     @property
     def sections(self) -> list[Table]:
-        """The layers and the kernels."""
         layers = [
             {
                 "name": _clipped(f"{row.layer} ({row.type})".strip()),

@@ -64,7 +64,6 @@ class TrainingFormats(TableRecord):
 
     @property
     def title(self) -> str:
-        """How many layers leave fp32, and what it costs, in a line."""
         lower = [row for row in self.rows if row.format != "fp32"]
         times = "".join(
             f", a step {_times(step)} as fast" for step in self.steps if step.way == self.way
@@ -77,7 +76,6 @@ class TrainingFormats(TableRecord):
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row per layer, as text."""
         names = list(dict.fromkeys(name for row in self.rows for name in row.ms))
         lower = [name for name in names if name != "fp32"]
         return [
@@ -169,7 +167,6 @@ class CheckpointPlan(TableRecord):
 
     @property
     def title(self) -> str:
-        """The blocks and the peaks, in a line."""
         measured = ""
         if self.measured_bytes is not None and self.measured_plain_bytes is not None:
             measured = (
@@ -188,7 +185,6 @@ class CheckpointPlan(TableRecord):
         )
 
     def is_bold(self, row: dict[str, str]) -> bool:
-        """Whether the block is checkpointed."""
         return row["checkpointed"] == "yes"
 
 
@@ -223,11 +219,9 @@ class RateCurve(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, and the suggested rate, in a line."""
         return f"{self.workload} with {self.optimizer}: learning rate {self.suggested:.2g}"
 
     def table(self) -> list[dict[str, str]]:
-        """About ten rows of the curve, as text."""
         every = max(1, len(self.rates) // 10)
         rows = list(zip(self.rates, self.losses, self.smooth, strict=True))[::every]
         return [
@@ -237,7 +231,6 @@ class RateCurve(TableRecord):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The reason."""
         return (self.reason,)
 
 
@@ -323,7 +316,6 @@ class TrainingRun(TableRecord):
 
     @property
     def title(self) -> str:
-        """The workload, how far it is, and the loss, in a line."""
         done = f"{len(self.losses)} of {counted(self.steps, 'step')}"
         loss = f" · loss {self.first_loss:.4g} → {self.last_loss:.4g}" if self.losses else ""
         return f"{self.workload} on {self.machine} · {done}{loss}"
@@ -346,7 +338,6 @@ class TrainingRun(TableRecord):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The figures and the notes."""
         facts = " · ".join(f"{name} {value}" for name, value in self.facts.items())
         return (*([facts] if facts else []), *self.notes)
 
@@ -396,7 +387,6 @@ class TrainingRun(TableRecord):
 
     @property
     def sections(self) -> list[Table]:
-        """The ranks."""
         return [Table((self.ranks_title,), [rank.row for rank in self.ranks])] if self.ranks else []
 
 
