@@ -1,5 +1,5 @@
 """A panel: one widget that shows one view, with a picture of the same record for places that cannot
-run widgets. Built on anywidget.
+run widgets; a panel that answers its page, and one that follows what runs. Built on anywidget.
 """
 
 from __future__ import annotations
@@ -102,6 +102,43 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.record!r})"
+
+
+class AskedPanel(Panel):
+    """A panel that answers its page by itself, without a workbench."""
+
+    @traitlets.observe("requests")
+    def _on_requests(self, change: Any) -> None:
+        """Serve the page's requests in order, each once."""
+        for request in sorted(change["new"], key=lambda request: request["id"]):
+            if request["id"] > self.served:
+                with self.hold_sync():  # one message: "served" alone would redraw the old choice
+                    self.served = request["id"]
+                    self.serve(request)
+
+    def serve(self, request: dict[str, Any]) -> None:
+        """Do what the page asks for."""
+        raise NotImplementedError
+
+
+class Monitor(Panel):
+    """A live view of what still runs. Where widgets cannot run, the record's figure and table stand
+    in its place.
+    """
+
+    before = ""  # a sentence that stands in its place until there is a record
+
+    def __call__(self, record: Any, /) -> None:
+        """Show the record so far."""
+        self.record = record
+        if not is_static():
+            self.data = packed(record)
+
+    def twin(self) -> str:
+        return super().twin() if self.record is not None else f"<p>{self.before}</p>"
+
+    def brief_twin(self) -> str:
+        return super().brief_twin() if self.record is not None else self.twin()
 
 
 PANELS: dict[str, WeakSet[Panel]] = {}  # by the key of their workload

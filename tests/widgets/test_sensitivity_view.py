@@ -163,7 +163,6 @@ def test_the_panel_collects_clicked_formats_as_a_recipe():
             {"do": "precision", "layer": "conv", "name": "int2-weights"},
             "'conv' cannot run in 'int2-weights'",
         ),
-        ({"do": "dance"}, "does not know 'dance'"),
     ],
 )
 def test_an_invalid_choice_raises_and_changes_nothing(request_, sentence):

@@ -21,7 +21,7 @@ from ...views.importance import can_lose, over_all, picture, shares
 from ...views.picture import Handle, Picture
 from ...workload import Workload
 from ..details import current
-from ..panel import Panel
+from ..panel import AskedPanel
 from ..recipe_edits import without_layers
 from ..section import Bench, Context, Request, Section, no_weights
 from ..wire import pictured
@@ -39,7 +39,7 @@ def pruning(ratios: Mapping[str, float], method: str) -> dict[str, Any]:
     return {"prune": {"layers": dict(ratios), **scores}}
 
 
-class ImportancePanel(Panel):
+class ImportancePanel(AskedPanel):
     """`panel.kept` is how many channels of each layer are kept, `panel.threshold` the threshold
     over all layers; both can be set.
 
@@ -65,7 +65,6 @@ class ImportancePanel(Panel):
         super().__init__(
             "importance", importance, kept={row.layer: row.channels for row in importance.rows}
         )
-        self.observe(self._on_requests, "requests")
         self.observe(self._on_threshold, "threshold")
 
     @property
@@ -118,27 +117,14 @@ class ImportancePanel(Panel):
         kept = dict(self.kept) | (dragged(self.found, self.live) if self.live else {})
         self.cut = packed_kept(self.found, kept, self.thresholds)
 
-    def _on_requests(self, change: Any) -> None:
-        """Handle the page's requests in order, each once."""
-        for request in sorted(change["new"], key=lambda request: request["id"]):
-            if request["id"] <= self.served:
-                continue
-            with self.hold_sync():  # one message: "served" alone would redraw the old choice
-                self.served = request["id"]
-                if request["do"] != "keep":
-                    raise PaifuserError(
-                        f"The importance panel does not know '{request['do']}'; it knows keep."
-                    )
-                self._keep(request["layer"], request["threshold"], request["kept"])
-
-    def _keep(self, layer: str, threshold: float, kept: int) -> None:
-        """Keep so many channels of a layer, or apply a threshold to all (`layer` is '')."""
-        if layer:
-            self.kept = dict(self.kept) | {layer: kept}
+    def serve(self, request: Request) -> None:
+        """Keep so many channels of a layer, or apply a threshold to all (the layer is '')."""
+        if layer := request["layer"]:
+            self.kept = dict(self.kept) | {layer: request["kept"]}
             return
-        self.threshold = threshold
+        self.threshold = request["threshold"]
         # also if the threshold is unchanged: a layer may have been set by itself since
-        self.kept = self.found.kept(threshold)
+        self.kept = self.found.kept(request["threshold"])
 
 
 def packed_importance(importance: Importance) -> dict[str, Any]:

@@ -7,27 +7,22 @@ from typing import Any
 from ...records import MemoryTimeline
 from ...session.state import State
 from ...views.memory import picture
-from ..panel import Panel
+from ..panel import AskedPanel
 from ..section import Bench, Data, Request, Section
 from ..wire import pictured
 
 MOMENT = "memory_moment"  # the row of the curve whose map is shown
 
 
-class MemoryPanel(Panel):
+class MemoryPanel(AskedPanel):
     """A timeline alone; a click on the curve shows the map of that moment."""
 
     def __init__(self, timeline: MemoryTimeline) -> None:
         self.found = timeline
         super().__init__("memory", timeline)
-        self.observe(self._on_requests, "requests")
 
-    def _on_requests(self, change: Any) -> None:
-        last = max(change["new"], key=lambda request: request["id"], default=None)
-        if last is not None and last["id"] > self.served:
-            with self.hold_sync():
-                self.served = last["id"]
-                self.data = packed_memory(self.found, last["row"]) or {}
+    def serve(self, request: Request) -> None:
+        self.data = packed_memory(self.found, request["row"]) or {}
 
 
 def packed_memory(timeline: MemoryTimeline | None, row: Any = None) -> Data | None:

@@ -9,17 +9,17 @@ from typing import Any
 import numpy
 import traitlets
 
-from ...errors import PaifuserError, RecipeError
+from ...errors import RecipeError
 from ...model.formats import NAMES
 from ...records import Estimate, Sensitivity
 from ...variant.recipe import Recipe
 from ...views.sensitivity import agreement, title
-from ..panel import Panel
-from ..section import Section, no_weights
+from ..panel import AskedPanel
+from ..section import Request, Section, no_weights
 from ..wire import numbered, pictured
 
 
-class SensitivityPanel(Panel):
+class SensitivityPanel(AskedPanel):
     """`panel.chosen` is the format chosen for each layer; `panel.recipe` that as a recipe."""
 
     chosen: traitlets.Dict[str, str] = traitlets.Dict(help="layer → the format chosen for it").tag(
@@ -29,7 +29,6 @@ class SensitivityPanel(Panel):
     def __init__(self, sensitivity: Sensitivity) -> None:
         self.found = sensitivity
         super().__init__("sensitivity", sensitivity)
-        self.observe(self._on_requests, "requests")
 
     @property
     def recipe(self) -> Recipe:
@@ -52,24 +51,10 @@ class SensitivityPanel(Panel):
                 )
         return dict(proposal["value"])
 
-    def _on_requests(self, change: Any) -> None:
-        """Handle the page's requests in order, each once."""
-        for request in sorted(change["new"], key=lambda request: request["id"]):
-            if request["id"] <= self.served:
-                continue
-            with self.hold_sync():  # one message: "served" alone would redraw the old choice
-                self.served = request["id"]
-                if request["do"] != "precision":
-                    raise PaifuserError(
-                        f"The sensitivity panel does not know '{request['do']}'; it "
-                        "knows precision."
-                    )
-                others = {
-                    layer: name for layer, name in self.chosen.items() if layer != request["layer"]
-                }
-                self.chosen = others | (
-                    {request["layer"]: request["name"]} if request["name"] else {}
-                )
+    def serve(self, request: Request) -> None:
+        """Choose a format for a layer; '' withdraws the choice."""
+        chosen = dict(self.chosen) | {request["layer"]: request["name"]}
+        self.chosen = {layer: name for layer, name in chosen.items() if name}
 
 
 def packed_sensitivity(sensitivity: Sensitivity) -> dict[str, Any]:

@@ -14,21 +14,22 @@ from ...progress import is_static
 from ...records import StreamReport
 from ...streaming.sink import Watched
 from ...views.stream import picture as picture_of
-from ..panel import Panel
+from ..panel import Monitor
 from ..section import chart_section
 from ..wire import pictured
 
-BEFORE = "The stream has not begun."
 EVERY_S = 0.2  # five times a second at most
 IDLE_S = 1.0  # while no result comes, as when models load or a stage hangs
 
 
-class StreamMonitor(Panel):
+class StreamMonitor(Monitor):
     """A live view of a stream: `monitor.run(stream)`, or `for result in monitor.watch(stream): …`,
     with a displayed monitor.
 
     Where widgets cannot run, the record's figure stands in its place.
     """
+
+    before = "The stream has not begun."
 
     def __init__(
         self, record: StreamReport | None = None, *, clock: Callable[[], float] = time.monotonic
@@ -98,13 +99,12 @@ class StreamMonitor(Panel):
         if self.is_due:
             self(stream.report)
 
-    def twin(self) -> str:
-        return super().twin() if self.record is not None else f"<p>{BEFORE}</p>"
-
-    def brief_twin(self) -> str:
-        return super().brief_twin() if self.record is not None else self.twin()
-
 
 SECTION = chart_section(
-    "stream", StreamReport, picture_of, "stream", before=BEFORE, panel=StreamMonitor
+    "stream",
+    StreamReport,
+    picture_of,
+    "stream",
+    before=StreamMonitor.before,
+    panel=StreamMonitor,
 )
