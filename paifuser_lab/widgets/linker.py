@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from hashlib import blake2s
@@ -40,17 +39,16 @@ def style_name() -> str:
     """The CSS class that the style applies to. A saved notebook brings an older style, which must
     neither replace this one nor apply to current panels.
     """
-    return _style_name(_style(sections()))
+    return _style_name(_style())
 
 
-def linked(entry: str, root: Path, elsewhere: Mapping[str, Path] | None = None) -> str:
+def linked(entry: str, root: Path) -> str:
     """Bundle an entry's text and all its imports into one module.
 
     Each module becomes a function scope that returns its exports, placed before the modules that
-    import it, so private names may repeat. `elsewhere` maps the names of folders outside the root
-    to their paths.
+    import it, so private names may repeat.
     """
-    modules = _Modules(root, elsewhere or {})
+    modules = _Modules(Path(os.path.normpath(root)))
     entry, default = re.subn(r"^export default\b", "const panel =", entry, flags=re.M)
     body = modules.body(entry, root / "panel", ())
     return slim(
@@ -86,9 +84,7 @@ class _Modules:
     """The modules read so far, by their variable, each as one statement."""
 
     root: Path
-    elsewhere: Mapping[str, Path]
     scopes: dict[str, str] = field(default_factory=dict)
-    paths: dict[str, Path] = field(default_factory=dict)
 
     def body(self, text: str, path: Path, importers: tuple[Path, ...]) -> str:
         """A module's statements with its imports as constants; adds the imported modules first."""
@@ -111,46 +107,22 @@ class _Modules:
 
     def _add(self, target: str, above: tuple[Path, ...]) -> str:
         """The variable of a module; reads the module at its first import."""
-        importer = above[-1]
-        path = self._located(importer.parent, target)
+        path = Path(os.path.normpath(above[-1].parent / target))
         if path in above:
             raise FileError(
                 f"{path.name} imports itself through {', '.join(module.name for module in above)}."
             )
-        variable = self._variable(path)
-        if self.paths.setdefault(variable, path) != path:
-            raise FileError(
-                f"{path} and {self.paths[variable]} have the same name; rename one of the folders."
-            )
+        parts = path.relative_to(self.root).with_suffix("").parts
+        variable = "$" + "$".join(re.sub(r"\W", "_", part) for part in parts)
         if variable not in self.scopes:
-            try:
-                text = path.read_text(encoding="utf-8")
-            except OSError as error:
-                source = importer.name if len(above) > 1 else "The panel"
-                raise FileError(
-                    f"{source} needs {path.name}, which cannot be read: {error}."
-                ) from error
-            body = self.body(text, path, above)
+            body = self.body(path.read_text(encoding="utf-8"), path, above)
             self.scopes[variable] = f"const {variable} = (() => {{\n{body}}})();"
         return variable
-
-    def _located(self, folder: Path, target: str) -> Path:
-        """The file of an import; `../shared/` outside the root is the root's own folder."""
-        path = Path(os.path.normpath(folder / target))
-        if path.parent in (self.root / name for name in self.elsewhere):
-            return self.elsewhere[path.parent.name] / path.name
-        is_ours = path.parent.name == "shared" and not path.exists()
-        return self.root / "shared" / path.name if is_ours else path
-
-    def _variable(self, path: Path) -> str:
-        is_inside = path.is_relative_to(self.root)
-        parts = path.relative_to(self.root).parts if is_inside else path.parts[-2:]
-        return "$" + "$".join(re.sub(r"\W", "_", part.removesuffix(".js")) for part in parts)
 
 
 @cache
 def _front_end(view: str, known: tuple[Section, ...]) -> tuple[str, str]:
-    style = _style(known)
+    style = _style()
     style_class = _style_name(style)
     in_workbench = [section for section in known if section.title] if view == "workbench" else []
     charts = {section.name: section for section in known if section.chart}
@@ -169,8 +141,7 @@ def _front_end(view: str, known: tuple[Section, ...]) -> tuple[str, str]:
         *imports,
         f'export default {{ render: rendering({panel}, "{style_class}") }};',
     ]
-    elsewhere = {section.name: section.folder for section in known if section.folder}
-    module = linked("\n".join(entry) + "\n", asset("widgets"), elsewhere)
+    module = linked("\n".join(entry) + "\n", asset("widgets"))
     return module, nested(style, f".pf-panel.{style_class}")
 
 
@@ -202,19 +173,12 @@ def _made(section: Section) -> str:
 
 
 @cache
-def _style(known: tuple[Section, ...]) -> str:
+def _style() -> str:
     """The style sheets of all folders, those that others build on first."""
     root = asset("widgets")
     sheets = [root / name for name in FIRST_STYLES]
     shared = sorted((root / "shared").glob("*.css"))
-    others = [*sorted(root.glob("*/*.css"))]
-    elsewhere = [
-        sheet
-        for section in known
-        if section.folder
-        for sheet in sorted(section.folder.glob("*.css"))
-    ]
-    ordered = dict.fromkeys([*sheets, *shared, *others, *elsewhere])
+    ordered = dict.fromkeys([*sheets, *shared, *sorted(root.glob("*/*.css"))])
     return slim_style("\n".join(sheet.read_text(encoding="utf-8") for sheet in ordered))
 
 

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import PaifuserError
 from ..jobs import QUERIES, Query
 from ..model.layers import channel_of
 from ..records import Record
@@ -112,8 +110,6 @@ class Section:
     """The query to run after its record is set from outside."""
     layers: Callable[[Any], Iterable[str]] = lambda record: ()
     """The layers that a record names; the workbench's model must have them."""
-    folder: Path | None = None
-    """The folder of its ES modules, if not in `widgets/`."""
     chart: Chart | None = None
     """Set if the view is a picture, which has no ES modules of its own."""
 
@@ -162,28 +158,9 @@ def packed(record: Record) -> Data:
 
 
 def register(section: Section) -> None:
-    """Add a section; its name, record type and requests must be unique."""
-    for other in sections():
-        if other.name == section.name or (section.record and other.record is section.record):
-            raise PaifuserError(
-                f"There is a section '{other.name}' already that shows {other.record}; give "
-                f"'{section.name}' another name and another record."
-            )
-        if shared := sorted(section.requests.keys() & other.requests.keys()):
-            raise PaifuserError(
-                f"'{section.name}' and '{other.name}' both answer '{shared[0]}'; rename one "
-                "of them."
-            )
-    for query in section.queries:
-        if QUERIES.setdefault(query.name, query) is not query:
-            raise PaifuserError(f"There is a query '{query.name}' already; give it another name.")
+    """Add a section; its name, record type, requests and queries are its own."""
+    QUERIES.update({query.name: query for query in section.queries})
     _SECTIONS[section.name] = section
-
-
-def unregister(name: str) -> None:
-    """Remove a section and its queries."""
-    for query in _SECTIONS.pop(name).queries:
-        QUERIES.pop(query.name, None)
 
 
 def no_weights(state: State, context: Context) -> str:

@@ -49,7 +49,6 @@ def test_an_imported_module_is_included_once_before_its_importers(write):
 @pytest.mark.parametrize(
     ("files", "sentence"),
     [
-        ({"index": 'import { a } from "./none.js";\n'}, "The panel needs none.js"),
         ({"index": 'import a from "./a.js";\n', "a": ""}, "cannot be linked"),
         (
             {

@@ -7,21 +7,13 @@ import torch
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab.jobs.queries import Query
+from paifuser_lab.jobs.queries import QUERIES, Query
 from paifuser_lab.records import Record
 from paifuser_lab.views.picture import Axis, Boxes, Panel, Picture, Tips
 from paifuser_lab.widgets import linker
-from paifuser_lab.widgets.section import Section, chart_section, register, sections, unregister
+from paifuser_lab.widgets.section import _SECTIONS, chart_section, sections
+from paifuser_lab.widgets.tabs import BUILT_IN
 from tests.support.bench import opened, send
-
-MODULE = """
-import { fresh } from "../shared/dom.js";
-const name = "private here as in other modules";
-export function weightCount(root, host) {
-  root.addEventListener("click", () => host.ask({ do: "fold_weights" }));
-  return { show(data) { fresh(root, `${data.count}: ${name}`); } };
-}
-"""
 
 
 class WeightCount(Record):
@@ -41,16 +33,20 @@ def fold(bench, request):
     bench.recipe = bench.recipe.with_step({"fold": {}})
 
 
+def weights_picture(record):
+    bar = Boxes([0], [record.count], [-0.4], [0.4], key=[record.layer], tips=Tips(["weights"]))
+    panel = Panel(Axis.linear(0, record.count), Axis.band([record.layer]), (bar,))
+    return Picture(f"{record.count} weights", "weights by layer", ((panel,),))
+
+
 @pytest.fixture
-def section(tmp_path):
-    folder = tmp_path / "weight_count"
-    folder.mkdir()
-    (folder / "index.js").write_text(MODULE)
-    (folder / "weight_count.css").write_text(".pf-panel .pf-weight-count { color: red; }\n")
-    section = Section(
+def section(monkeypatch):
+    query = Query("weight_count", "counting", "how many weights there are", 1.0, count_weights)
+    section = chart_section(
         "weight_count",
-        record=WeightCount,
-        pack=lambda record: {"count": record.count},
+        WeightCount,
+        weights_picture,
+        "weights",
         title="Weights",
         tab="machine",
         state=lambda state, context: {"weights_known": state.record("weight_count") is not None},
@@ -58,15 +54,12 @@ def section(tmp_path):
             "weight_count": lambda bench, request: bench.session.query("weight_count"),
             "fold_weights": fold,
         },
-        queries=(
-            Query("weight_count", "counting", "how many weights there are", 1.0, count_weights),
-        ),
+        queries=(query,),
         layers=lambda record: [record.layer],
-        folder=folder,
     )
-    register(section)
-    yield section
-    unregister("weight_count")
+    monkeypatch.setitem(_SECTIONS, section.name, section)
+    monkeypatch.setitem(QUERIES, query.name, query)
+    return section
 
 
 @pytest.fixture
@@ -82,7 +75,8 @@ def test_a_registered_section_runs_its_query_and_is_shown_in_the_workbench(bench
     bench.session.observe(lambda state: statuses.append(state.status))
     state = send(bench, do="weight_count")
     assert state.error is None and "counting" in statuses
-    assert state.record("weight_count").count == bench.views["weight_count"]["count"] == 120
+    assert state.record("weight_count").count == 120
+    assert bench.views["weight_count"]["title"] == "120 weights"
     assert bench.state["weights_known"] is True
 
 
@@ -90,34 +84,26 @@ def test_its_request_edits_the_recipe_and_keeps_its_record(bench):
     send(bench, do="weight_count")
     state = send(bench, do="fold_weights")
     assert state.error is None and [step.kind for step in bench.recipe] == ["fold"]
-    assert bench.views["weight_count"]["count"] == 120
+    assert bench.views["weight_count"]["title"] == "120 weights"
 
 
-def test_its_record_has_its_own_widget_and_its_modules_are_linked(section):
+def test_its_record_has_its_own_widget_without_javascript_of_its_own(section):
     panel = lab.show(WeightCount(workload="net", layer="0", count=3))
-    assert panel.view == "weight_count" and panel.data == {"count": 3}
-    assert "function weightCount" in panel._esm and "pf-weight-count" in panel._css
+    assert panel.view == "weight_count" and panel.data["title"] == "3 weights"
+    assert panel.data["rows"][0][0]["marks"][0]["key"] == ["0"]
+    assert "pictureView(" in panel._esm and "weightCount" not in panel._esm
     module, _ = linker.front_end("workbench")
     assert '"name": "weight_count", "title": "Weights", "tab": "machine", "place": ""' in module
-    assert "make: weightCount" in module and "function weightCount" in module
     panel.close()
 
 
-def test_unregistering_a_section_removes_all_of_it():
-    assert "weight_count" not in [section.name for section in sections()]
-    module, style = linker.front_end("workbench")
-    assert "weightCount" not in module and "pf-weight-count" not in style
-
-
-def test_registering_a_duplicate_name_request_or_query_raises(section):
-    with pytest.raises(lab.PaifuserError, match="section 'weight_count' already"):
-        register(Section("weight_count"))
-    with pytest.raises(lab.PaifuserError, match="both answer 'prune'"):
-        register(Section("another", requests={"prune": fold}))
-    query = Query("sensitivity", "sensing", "something else", 1.0, count_weights)
-    with pytest.raises(lab.PaifuserError, match="query 'sensitivity' already"):
-        register(Section("another", queries=(query,)))
-    assert "another" not in [section.name for section in sections()]
+def test_each_name_record_request_and_query_belongs_to_one_section():
+    known = sections()
+    records = [section.record for section in known if section.record]
+    requests = [name for section in known for name in section.requests]
+    assert [section.name for section in known] == list(BUILT_IN)
+    assert len(set(records)) == len(records) and len(set(requests)) == len(requests)
+    assert all(QUERIES[query.name] is query for section in known for query in section.queries)
 
 
 def test_the_tabs_are_in_the_order_of_registration():
@@ -187,20 +173,3 @@ def test_a_model_with_attention_is_offered_it(tmp_path):
     layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval()
     with opened(lab.Workload(layer, torch.randn(1, 4, 8)), tmp_path) as bench:
         assert "attention" not in bench.state["absent"]
-
-
-def weights_picture(record):
-    bar = Boxes([0], [record.count], [-0.4], [0.4], key=[record.layer], tips=Tips(["weights"]))
-    panel = Panel(Axis.linear(0, record.count), Axis.band([record.layer]), (bar,))
-    return Picture(title="weights", label="weights by layer", rows=((panel,),))
-
-
-def test_a_chart_is_a_function_and_a_line_without_javascript():
-    register(chart_section("weight_chart", WeightCount, weights_picture, "weights"))
-    try:
-        panel = lab.show(WeightCount(workload="net", layer="0", count=8))
-        assert panel.view == "weight_chart" and panel.data["title"] == "weights"
-        assert panel.data["rows"][0][0]["marks"][0]["key"] == ["0"]
-        assert "pictureView(" in panel._esm and "weightChart" not in panel._esm
-    finally:
-        unregister("weight_chart")
