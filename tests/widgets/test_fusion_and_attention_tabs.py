@@ -247,7 +247,6 @@ def test_a_share_of_keys_is_a_step_that_is_applied_and_undone(bench):
 @pytest.mark.parametrize(
     ("request_", "sentence"),
     [
-        ({"do": "attention_cost", "kind": "moon"}, "'moon' is not a kind of sparse attention"),
         (
             {"do": "attention", "kind": "topk", "keep": 0.3, "layers": []},
             "the share 0.3 was not measured",
@@ -257,7 +256,7 @@ def test_a_share_of_keys_is_a_step_that_is_applied_and_undone(bench):
             "'moon' is not an attention layer",
         ),
     ],
-    ids=["kind", "share", "layer"],
+    ids=["share", "layer"],
 )
 def test_an_invalid_attention_request_is_reported(bench, request_, sentence):
     bench.attention_cost = cost()

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from ...arguments import bytes_of
-from ...errors import MeasureError
 from ...records import Fit, FitRemedy, MemoryTimeline, readable_bytes
 from ...session.state import State
 from ...views.memory_fit import picture
@@ -96,8 +95,6 @@ def fit_now(state: State, *, train: bool) -> Fit | None:
 def limit_of(request: Request) -> int | None:
     """The limit of a request in bytes; None for the default."""
     limit = request.get("limit")
-    if limit is not None and not isinstance(limit, int | str):
-        raise MeasureError(f"A memory limit of {limit!r} cannot be read; give bytes or '8 GB'.")
     return None if limit is None else bytes_of(limit)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import RecipeError
 from ...jobs.memory_queries import pool_key
 from ...memory.pools import heap_obstacle
 from ...records import PoolCalls
@@ -28,10 +27,8 @@ def calls_now(state: State) -> PoolCalls | None:
     return (state.record("memory_pool") or {}).get(pool_key(state.recipe))
 
 
-def with_switch(recipe: Recipe, kind: Any, *, is_on: bool) -> Recipe:
+def with_switch(recipe: Recipe, kind: str, *, is_on: bool) -> Recipe:
     """The recipe with the step pool or reuse, or without it."""
-    if kind not in KINDS:
-        raise RecipeError(f"{kind!r} is no step of memory; there are {' and '.join(KINDS)}.")
     if is_on and any(step.kind == kind for step in recipe):
         return recipe
     return with_options(recipe, kind, {} if is_on else None)
