@@ -163,6 +163,11 @@ def register(section: Section) -> None:
     _SECTIONS[section.name] = section
 
 
+def of_recipe(state: State, name: str) -> Any:
+    """A record of the current recipe; None if it was not asked for."""
+    return (state.record(name) or {}).get(state.recipe.digest)
+
+
 def no_weights(state: State, context: Context) -> str:
     """Why no layer can have another format or fewer channels: none has a weight that can."""
 

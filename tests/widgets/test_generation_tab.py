@@ -10,7 +10,8 @@ from paifuser_lab.variant import live_generation
 from paifuser_lab.variant.generation import text_of
 from paifuser_lab.variant.live_generation import generate_in_turns
 from paifuser_lab.views.generation import PARTS, picture
-from paifuser_lab.widgets.tabs.generation import SECTION, text_now
+from paifuser_lab.widgets.section import of_recipe
+from paifuser_lab.widgets.tabs.generation import SECTION
 from paifuser_lab.workload.generation import TorchDecoder, greedy
 from paifuser_lab.zoo.language import save_tiny_llama
 from tests.support.bench import TIMEOUT_S, opened, send
@@ -95,9 +96,9 @@ def test_the_button_shows_both_texts_and_the_place_where_they_part(work, tmp_pat
         bench.recipe = RECIPE
         bench.wait(TIMEOUT_S)
         seen = []
-        bench.session.observe(lambda state: seen.append(text_now(state)))
+        bench.session.observe(lambda state: seen.append(of_recipe(state, "generation")))
         state = send(bench, do="generation", prompt="")
-        done = text_now(state)
+        done = of_recipe(state, "generation")
         assert state.error is None and len({one.new_tokens for one in seen if one}) > 3
         assert [row.name for row in done.rows] == ["tiny", "int4-weights"]
         (_, prompt), *texts = bench.views["generation"]["items"]
@@ -110,9 +111,9 @@ def test_the_button_shows_both_texts_and_the_place_where_they_part(work, tmp_pat
 def test_a_stopped_generation_stays_in_the_workbench(work, tmp_path):
     with opened(work, tmp_path) as bench:
         stops = iter([lambda: bench.session.stop("generation")])
-        bench.session.observe(lambda state: text_now(state) and next(stops, bool)())
+        bench.session.observe(lambda state: of_recipe(state, "generation") and next(stops, bool)())
         state = send(bench, do="generation")
-        assert state.error is None and text_now(state).is_interrupted
+        assert state.error is None and of_recipe(state, "generation").is_interrupted
         assert bench.views["generation"]["items"]
 
 

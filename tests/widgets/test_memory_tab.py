@@ -21,9 +21,8 @@ from paifuser_lab.session.state import State
 from paifuser_lab.views import memory_snapshot as memory_snapshot_view
 from paifuser_lab.views.memory_fit import picture_of_pool
 from paifuser_lab.views.picture import Sheet
-from paifuser_lab.widgets.section import packed
+from paifuser_lab.widgets.section import of_recipe, packed
 from paifuser_lab.widgets.tabs import memory_pool as pool_tab
-from paifuser_lab.widgets.tabs.memory import memory_now
 from paifuser_lab.widgets.tabs.memory_fit import limit_of, packed_fit
 from paifuser_lab.widgets.tabs.memory_pool import effects, with_switch
 from paifuser_lab.widgets.wire import pictured
@@ -125,7 +124,7 @@ def test_remedies_that_are_steps_are_applied_by_one_press_and_lower_the_peak(ben
 def test_measured_bytes_stand_beside_the_predicted_ones(bench):
     send(bench, do="memory_fit", train=False, limit=None)
     send(bench, do="memory")
-    call, timeline = bench.views["memory_fit"]["call"], memory_now(bench.session.state)
+    call, timeline = bench.views["memory_fit"]["call"], of_recipe(bench.session.state, "memory")
     held, measured = held_of(call), held_of(call, "measured")
     assert measured["weights"] == held["weights"] and measured["activations"] != "0 B"
     assert call["picture"]["rows"][0][0]["y"]["names"][:2] == ["measured", "predicted"]

@@ -14,7 +14,7 @@ from ...errors import ExportError
 from ...records import DeployedFile, Deployment, ExporterRow, readable_bytes
 from ...records.table import Table
 from ...session.state import State
-from ..section import Bench, Context, Request, Section
+from ..section import Bench, Context, Request, Section, of_recipe
 from ..wire import cell
 
 LARGEST_DOWNLOAD = 16 << 20  # bytes; a larger file stays in the folder
@@ -63,12 +63,6 @@ def _file_row(file: DeployedFile) -> dict[str, Any]:
         "SHA-256": cell(file.sha256[:HASH_SHOWN], hint=file.sha256),
         "": download if file.bytes <= LARGEST_DOWNLOAD else "in the folder",
     }
-
-
-def deployment_now(state: State) -> Deployment | None:
-    """The deployment of the current recipe; None if it was not exported."""
-    deployment: Deployment | None = (state.record("export") or {}).get(state.recipe.digest)
-    return deployment
 
 
 def offered_targets() -> list[dict[str, Any]]:
@@ -121,7 +115,7 @@ def folder_name(workload: str) -> str:
 
 def _download(bench: Bench, request: Request) -> None:
     """Send one of the folder's files to the page, as it was when it was written."""
-    deployment = deployment_now(bench.session.state)
+    deployment = of_recipe(bench.session.state, "export")
     if deployment is None or not deployment.folder:
         raise ExportError("Nothing was exported with this recipe; export it first.")
     name = str(request["name"])
@@ -138,7 +132,7 @@ SECTION = Section(
     "exports",
     record=Deployment,
     pack=packed_deployment,
-    sources=lambda state: (deployment_now(state), state.record(FILE)),
+    sources=lambda state: (of_recipe(state, "export"), state.record(FILE)),
     title="Export",
     tab="exports",
     is_wide=True,

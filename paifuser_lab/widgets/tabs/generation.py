@@ -6,14 +6,9 @@ from ...records import GenerationComparison
 from ...session.state import State
 from ...views.generation import picture
 from ...workload.generation import writes_text
-from ..section import Bench, Context, Question, Request, chart_section
+from ..section import Bench, Context, Question, Request, chart_section, of_recipe
 
 PROMPT = "prompt"
-
-
-def text_now(state: State) -> GenerationComparison | None:
-    """What was written with the current recipe; None if it was not asked for."""
-    return (state.record("generation") or {}).get(state.recipe.digest)
 
 
 def _absent(state: State, context: Context) -> str:
@@ -39,7 +34,7 @@ SECTION = chart_section(
         field=PROMPT,
         hint="its own, or one that you type",
     ),
-    sources=lambda state: (text_now(state),),
+    sources=lambda state: (of_recipe(state, "generation"),),
     title="Generation",
     tab="generation",
     is_wide=True,

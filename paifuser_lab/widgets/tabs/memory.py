@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...records import MemoryTimeline
-from ...session.state import State
 from ...views.memory import picture
 from ..panel import AskedPanel
-from ..section import Bench, Data, Request, Section
+from ..section import Bench, Data, Request, Section, of_recipe
 from ..wire import pictured
 
 MOMENT = "memory_moment"  # the row of the curve whose map is shown
@@ -38,11 +37,6 @@ def packed_memory(timeline: MemoryTimeline | None, row: Any = None) -> Data | No
     }
 
 
-def memory_now(state: State) -> MemoryTimeline | None:
-    """The memory of a call with the current recipe; None if that was not measured."""
-    return (state.record("memory") or {}).get(state.recipe.digest)
-
-
 def _measure(bench: Bench, request: Request) -> None:
     if bench.session.state.record(MOMENT) is not None:  # another call has other moments
         bench.session.show(MOMENT, None)
@@ -54,7 +48,7 @@ SECTION = Section(
     record=MemoryTimeline,
     pack=packed_memory,
     panel=MemoryPanel,
-    sources=lambda state: (memory_now(state), state.record(MOMENT)),
+    sources=lambda state: (of_recipe(state, "memory"), state.record(MOMENT)),
     title="Memory",
     hint="allocations of one call over time",
     tab="options",

@@ -13,9 +13,8 @@ from ...session.state import State
 from ...views.memory_fit import picture
 from ...views.picture import Sheet
 from ...workload.batching import tensor_bytes
-from ..section import Bench, Context, Request, Section
+from ..section import Bench, Context, Request, Section, of_recipe
 from ..wire import cell, pictured
-from .memory import memory_now
 
 # a remedy → the step that makes it; the others change the caller's own training loop or batch
 STEPS: dict[str, dict[str, Any]] = {
@@ -117,7 +116,7 @@ SECTION = Section(
     sources=lambda state: (
         fit_now(state, train=False),
         fit_now(state, train=True),
-        memory_now(state),
+        of_recipe(state, "memory"),
     ),
     title="Memory limit",
     tab="options",

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from ...records import MemoryPlan
-from ...session.state import State
 from ...views.memory_plan import picture
-from ..section import Question, chart_section
-
-
-def plan_now(state: State) -> MemoryPlan | None:
-    """The plan of the current recipe; None if it was not asked for."""
-    return (state.record("memory_plan") or {}).get(state.recipe.digest)
-
+from ..section import Question, chart_section, of_recipe
 
 SECTION = chart_section(
     "memory_plan",
@@ -25,7 +18,7 @@ SECTION = chart_section(
         use="Shows when each buffer is needed and where it could lie, beside what torch's "
         "allocator held.",
     ),
-    sources=lambda state: (plan_now(state),),
+    sources=lambda state: (of_recipe(state, "memory_plan"),),
     title="Memory packing",
     tab="options",
     place="memory",
