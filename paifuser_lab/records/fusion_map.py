@@ -76,15 +76,6 @@ class FusionMap(TableRecord):
     fused_ms: float | None = None
 
     @property
-    def saved_ms(self) -> float:
-        """The milliseconds of a call that fusing saves, each fusion timed by itself."""
-        return sum(
-            fusion.apart_ms - fusion.fused_ms
-            for fusion in self.fused
-            if fusion.apart_ms and fusion.fused_ms
-        )
-
-    @property
     def fused(self) -> tuple[Fusion, ...]:
         """The fusions that are in effect."""
         return tuple(fusion for fusion in self.fusions if fusion.standing == "fused")

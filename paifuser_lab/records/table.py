@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
-from .text import Row, html_table, text_table
+from .text import Row, text_table, view
 
 Columns = dict[str, str | Callable[[Any], str]]  # a header; a row's field, or how its cell reads
 
@@ -51,4 +51,4 @@ class Table(NamedTuple):
         return "\n".join([*self.captions, *text_table(self.rows, self.words)])
 
     def _repr_html_(self) -> str:
-        return html_table(self.captions, self.rows, self.words, self.is_bold)
+        return view("table", self.captions, self.rows, self.words, self.is_bold)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -152,13 +152,3 @@ def _views() -> Any:
 def view(name: str, *values: Any) -> str:
     """A view of `views.html` with these values, whose text is escaped."""
     return str(getattr(_views(), name)(*values))  # as Markup it would escape what is added to it
-
-
-def html_table(
-    captions: Iterable[str],
-    table: list[Row],
-    words: Collection[str],
-    is_bold: Callable[[Row], bool] = lambda row: False,
-) -> str:
-    """An HTML table with captions; all text is escaped."""
-    return view("table", captions, table, words, is_bold)

@@ -116,12 +116,6 @@ class Drawing(Figure):
         plot.spines[["left", "right", "top"]].set_visible(False)
         return cast(Plot, plot)
 
-    def add_tooltip(self, mark: Artist, text: str) -> None:
-        """Give a mark a tooltip."""
-        gid = f"mark-{len(self.hover)}"
-        mark.set_gid(gid)
-        self.hover[gid] = text
-
     def png(self) -> bytes:
         """The figure as PNG."""
         picture = io.BytesIO()
@@ -181,17 +175,17 @@ class Plot(Axes):
 
     def tooltip(self, mark: Artist, text: str) -> None:
         """Give a mark a tooltip."""
-        self.drawing.add_tooltip(mark, text)
+        gid = f"mark-{len(self.drawing.hover)}"
+        mark.set_gid(gid)
+        self.drawing.hover[gid] = text
 
-    def label(self, *, x: str = "", y: str = "", title: str = "") -> None:
-        """Name the axes, and what is drawn."""
+    def label(self, *, x: str = "", y: str = "") -> None:
+        """Name the axes."""
         look: dict[str, Any] = {"color": self.theme.ink, "fontsize": 9, "parse_math": False}
         if x:
             self.set_xlabel(x, **look)
         if y:
             self.set_ylabel(y, **look)
-        if title:
-            self.set_title(title, loc="left", **look)
 
     def note(
         self, text: str, at: Spot, by: Spot = (0, 0), *, to_left: bool = False, **more: Any

@@ -67,9 +67,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         if type(self.record).__name__ in DRAWERS:
             shown = self.figure()._repr_mimebundle_()
             parts.append(shown.get("text/html") or "")
-        table = getattr(self.record, "_repr_html_", None)
-        parts.append(table() if table is not None else f"<pre>{html.escape(repr(self))}</pre>")
-        return "".join(parts)
+        return "".join([*parts, self._table()])
 
     def brief_twin(self) -> str:
         """The static HTML sent along with the live widget, which waits for it: what the record has
@@ -82,13 +80,14 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         if type(self.record).__name__ in DRAWERS:
             drawing = self.figure()
             picture = image(drawing.png(), "plain", str(drawing.get_label()))
+        table = self._table()
+        if len(table) > MAX_TABLE_LENGTH:
+            table = f"<pre>{html.escape(repr(self))}; its table is its frame</pre>"
+        return picture + table
+
+    def _table(self) -> str:
         table = getattr(self.record, "_repr_html_", None)
-        shown_table = table() if table is not None else f"<pre>{html.escape(repr(self))}</pre>"
-        return picture + (
-            shown_table
-            if len(shown_table) <= MAX_TABLE_LENGTH
-            else f"<pre>{html.escape(repr(self))}; its table is its frame</pre>"
-        )
+        return str(table()) if table is not None else f"<pre>{html.escape(repr(self))}</pre>"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         if is_static():

@@ -52,11 +52,6 @@ def integers(values: Iterable[int]) -> bytes:
     return numpy.asarray(list(values), "<i4").tobytes()
 
 
-def exact(values: Iterable[float]) -> bytes:
-    """float64, like Python's own numbers."""
-    return numpy.asarray(list(values), "<f8").tobytes()
-
-
 def pictured(picture: Picture | Handle) -> dict[str, Any]:
     """A picture, or a handle alone, for the page: columns of numbers as buffers, equal ones once,
     long columns of texts as codes.
