@@ -11,7 +11,7 @@ import numpy
 from matplotlib.artist import Artist
 from matplotlib.colors import ListedColormap
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import NullLocator
 
 from .heat_scale import ink_on, ramp_of
@@ -103,7 +103,9 @@ def draw_panel(axes: Plot, panel: Panel) -> None:
     """Draw a panel's axes and marks."""
     for name, axis in (("x", panel.x), ("y", panel.y)):
         _scale(axes, name, axis)
-    axes.label(x=visible(panel.x.label), y=visible(panel.y.label))
+    look: dict[str, Any] = {"color": axes.theme.ink, "fontsize": 9, "parse_math": False}
+    axes.set_xlabel(visible(panel.x.label), **look)
+    axes.set_ylabel(visible(panel.y.label), **look)
     if not len(panel.x.ticks) and not panel.x.label:
         axes.spines["bottom"].set_visible(False)
     for mark in panel.marks:
@@ -169,7 +171,8 @@ def _(mark: Boxes, axes: Plot) -> None:
         if mark.is_tint:
             look |= {"alpha": 0.09, "linewidth": 0}
         face = "none" if mark.is_hollow else tone
-        axes.box((x, y), (x2 - x, y2 - y), tooltip=tooltip, facecolor=face, **look)
+        box = axes.add_patch(Rectangle((x, y), x2 - x, y2 - y, facecolor=face, **look))
+        axes.tooltip(box, tooltip)
 
 
 @draw_mark.register
@@ -211,7 +214,10 @@ def _(mark: Dots, axes: Plot) -> None:
             look["markeredgewidth"] = 1.6
         else:
             look |= {"markeredgecolor": axes.theme.paper, "markeredgewidth": 0.5, "alpha": 0.85}
-        axes.mark((x, y), tone, tooltip=tooltip, is_hollow=shape == "ring", **look)
+        if shape == "ring":
+            look["markerfacecolor"] = "none"
+        (dot,) = axes.plot([x], [y], color=tone, linestyle="none", **look)
+        axes.tooltip(dot, tooltip)
 
 
 @draw_mark.register

@@ -20,7 +20,6 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
-from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
 from ..progress import is_static
@@ -174,18 +173,11 @@ class Plot(Axes):
     theme: Theme
 
     def tooltip(self, mark: Artist, text: str) -> None:
-        """Give a mark a tooltip."""
-        gid = f"mark-{len(self.drawing.hover)}"
-        mark.set_gid(gid)
-        self.drawing.hover[gid] = text
-
-    def label(self, *, x: str = "", y: str = "") -> None:
-        """Name the axes."""
-        look: dict[str, Any] = {"color": self.theme.ink, "fontsize": 9, "parse_math": False}
-        if x:
-            self.set_xlabel(x, **look)
-        if y:
-            self.set_ylabel(y, **look)
+        """Give a mark a tooltip; '' is none."""
+        if text:
+            gid = f"mark-{len(self.drawing.hover)}"
+            mark.set_gid(gid)
+            self.drawing.hover[gid] = text
 
     def note(
         self, text: str, at: Spot, by: Spot = (0, 0), *, to_left: bool = False, **more: Any
@@ -195,23 +187,6 @@ class Plot(Axes):
         if to_left:
             look, by = {**look, "ha": "right"}, (-by[0], by[1])
         return self.annotate(text, at, by, textcoords="offset points", **(look | more))
-
-    def mark(
-        self, at: Spot, colour: str, *, tooltip: str = "", is_hollow: bool = False, **more: Any
-    ) -> None:
-        """A dot, or another marker."""
-        face = {"markerfacecolor": "none"} if is_hollow else {}
-        look: dict[str, Any] = {"marker": "o", "markersize": 6, "linestyle": "none"}
-        (mark,) = self.plot([at[0]], [at[1]], color=colour, **(look | face | more))
-        if tooltip:
-            self.tooltip(mark, tooltip)
-
-    def box(self, at: Spot, size: Spot, *, tooltip: str = "", **look: Any) -> None:
-        """A rectangle, from its lower left corner."""
-        mark = Rectangle(at, *size, **look)
-        self.add_patch(mark)
-        if tooltip:
-            self.tooltip(mark, tooltip)
 
     def legend_beside(self, handles: Sequence[Artist], labels: Sequence[str]) -> None:
         """A legend to the right."""
