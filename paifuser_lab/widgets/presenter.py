@@ -170,17 +170,8 @@ def figures(state: State, *, has_data: bool) -> list[dict[str, Any]]:
     compared = state.comparison
     before = compared[compared.baseline] if compared else None
     now = current(compared) if compared and len(state.recipe) else before
-    rows = [_figure("latency", before, now, "latency_ms", "ms")]
-    if (
-        now is not None
-        and now is not before
-        and now.speedup is not None
-        and now.speedup_interval is not None
-    ):
-        low, high = now.speedup_interval
-        note = compared.verdict(now).word if compared else ""
-        rows[0] |= {"ratio": now.speedup, "low": low, "high": high, "note": note}
-    rows += [
+    rows = [
+        _figure("latency", before, now, "latency_ms", "ms"),
         _figure("memory", before, now, "peak_bytes", "B"),
         _figure("size", before, now, "size_bytes", "B"),
         _figure("parameters", before, now, "parameters", ""),
@@ -198,25 +189,14 @@ def figures(state: State, *, has_data: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def story(state: State) -> dict[str, Any] | None:
-    """The one sentence about the recipe's effect, and its figures; None before the first one."""
+def story(state: State) -> dict[str, str] | None:
+    """The one sentence about the recipe's effect, and its tone; None before the first one."""
     compared = state.comparison
     if compared is None:
         return None
-    before = compared[compared.baseline]
-    now = (current(compared) if len(state.recipe) else None) or before
-    word, tone, sentence = compared.verdict(now)
-    low, high = now.speedup_interval or (None, None)
-    return {
-        "before_ms": before.latency_ms,
-        "now_ms": now.latency_ms,
-        "speedup": None if now is before else now.speedup,
-        "low": low,
-        "high": high,
-        "word": word,
-        "tone": tone,
-        "sentence": sentence,
-    }
+    now = (current(compared) if len(state.recipe) else None) or compared[compared.baseline]
+    _, tone, sentence = compared.verdict(now)
+    return {"tone": tone, "sentence": sentence}
 
 
 def quality(state: State) -> dict[str, Any] | None:

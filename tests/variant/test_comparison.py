@@ -22,7 +22,7 @@ from paifuser_lab.records.quality import word_for
 from paifuser_lab.session.state import State
 from paifuser_lab.variant import comparison, trial
 from paifuser_lab.views.comparison import _label
-from paifuser_lab.widgets.presenter import figures, story
+from paifuser_lab.widgets.presenter import story
 from tests.support.models import Counting, Small, images
 
 CLOCK: dict[str, float] = {}
@@ -184,8 +184,9 @@ def test_one_verdict_stands_in_the_note_the_table_the_figure_and_the_workbench(
     )
     measured = of_rows(rows, rounds=9, quality=quality)
     state = State(recipe=Recipe(["fold"]), comparison=measured)
-    assert figures(state, has_data=False)[0]["note"] == measured.verdict(rows[1]).word == word
-    assert story(state)["word"] == word and story(state)["sentence"].startswith("2.00 → 2.00 ms · ")
+    verdict = measured.verdict(rows[1])
+    assert story(state) == {"tone": verdict.tone, "sentence": verdict.sentence}
+    assert verdict.word == word and verdict.sentence.startswith("2.00 → 2.00 ms · ")
     is_rough = word == "not told" or quality is BUSY
     assert measured.table()[1]["speed-up"].startswith("≈") is is_rough
     assert ("sizes are rough" in str(measured)) is (quality is BUSY)
