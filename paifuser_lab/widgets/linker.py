@@ -13,7 +13,6 @@ from hashlib import blake2s
 from pathlib import Path
 
 from .._files import asset
-from ..errors import FileError
 from .section import Section, sections
 
 IMPORT = re.compile(
@@ -22,7 +21,6 @@ IMPORT = re.compile(
 EXPORT = re.compile(
     r"^export\s+((?:async\s+)?(?:function\*?|const|class)\s+)([A-Za-z_$][\w$]*)", re.M
 )
-LEFT_OVER = re.compile(r"^\s*(?:import\b(?!\s*[(:,.])|export\b(?!\s*[:,.]))", re.M)
 # comments and JSDoc types are for readers, not sent
 COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*\n", re.M | re.S)
 SPACES = re.compile(r"\s*([{};])\s*")  # around what separates rules and declarations
@@ -50,7 +48,7 @@ def linked(entry: str, root: Path) -> str:
     """
     modules = _Modules(Path(os.path.normpath(root)))
     entry, default = re.subn(r"^export default\b", "const panel =", entry, flags=re.M)
-    body = modules.body(entry, root / "panel", ())
+    body = modules.body(entry, root)
     return slim(
         "\n".join([*modules.scopes.values(), body, "export default panel;" if default else ""])
     )
@@ -86,37 +84,26 @@ class _Modules:
     root: Path
     scopes: dict[str, str] = field(default_factory=dict)
 
-    def body(self, text: str, path: Path, importers: tuple[Path, ...]) -> str:
+    def body(self, text: str, folder: Path) -> str:
         """A module's statements with its imports as constants; adds the imported modules first."""
-        above = (*importers, path)
         imports = [
-            f"const {{ {_destructured(names)} }} = {self._add(target, above)};\n"
+            f"const {{ {_destructured(names)} }} = {self._add(folder, target)};\n"
             for names, target in IMPORT.findall(text)
         ]
-        exports = [name for _, name in EXPORT.findall(text)]
         statements = EXPORT.sub(r"\1\2", IMPORT.sub("", text))
-        statements = CAST.sub("", COMMENT.sub("", statements))
-        if left_over := LEFT_OVER.search(statements):
-            line = statements[left_over.start() :].strip().splitlines()[0]
-            raise FileError(
-                f"`{line}` in {path.name} cannot be linked; write "
-                'import { name } from "./file.js" or export function.'
-            )
-        ending = f"return {{ {', '.join(exports)} }};\n" if importers else ""
-        return "".join(imports) + statements + ending
+        return "".join(imports) + CAST.sub("", COMMENT.sub("", statements))
 
-    def _add(self, target: str, above: tuple[Path, ...]) -> str:
+    def _add(self, folder: Path, target: str) -> str:
         """The variable of a module; reads the module at its first import."""
-        path = Path(os.path.normpath(above[-1].parent / target))
-        if path in above:
-            raise FileError(
-                f"{path.name} imports itself through {', '.join(module.name for module in above)}."
-            )
+        path = Path(os.path.normpath(folder / target))
         parts = path.relative_to(self.root).with_suffix("").parts
         variable = "$" + "$".join(re.sub(r"\W", "_", part) for part in parts)
         if variable not in self.scopes:
-            body = self.body(path.read_text(encoding="utf-8"), path, above)
-            self.scopes[variable] = f"const {variable} = (() => {{\n{body}}})();"
+            text = path.read_text(encoding="utf-8")
+            body = self.body(text, path.parent)
+            exports = ", ".join(name for _, name in EXPORT.findall(text))
+            ending = f"return {{ {exports} }};"
+            self.scopes[variable] = f"const {variable} = (() => {{\n{body}{ending}\n}})();"
         return variable
 
 
