@@ -17,53 +17,8 @@ from .text import readable_bytes, readable_count, text_table, view
 
 # operators between layers with a smaller share are only in `profile.operators`
 SHOWN_SHARE = 0.002
-COLUMNS = (
-    "runs as",
-    "self ms",
-    "total ms",
-    "share",
-    "FLOPs",
-    "weights",
-    "moved",
-    "peak",
-    "output",
-    "reached",
-    "bound by",
-)
 MAX_LINES = 25
 WORDS = ("layer", "kind", "runs as", "bound by")
-
-
-def profile_table(profile: ProfileTree, depth: int | None = None) -> list[dict[str, str]]:
-    """One line per layer and per operator that ran between layers, indented by depth."""
-    lines: list[dict[str, str]] = []
-    for level, row in profile.walk():
-        if depth is not None and level > depth:
-            continue
-        lines.append(
-            {"layer": "  " * level + name_of(row, profile), "kind": row.kind, **cells(row, profile)}
-        )
-        if depth is None or level < depth:
-            lines += [
-                {"layer": "  " * (level + 1) + f"+ {operator.name}", **texts}
-                for operator, texts in container_operators(row, profile)
-            ]
-    return lines
-
-
-def profile_text(profile: ProfileTree, depth: int | None = None) -> str:
-    """The table in a terminal; long ones are cut, with a note."""
-    lines = profile_table(profile, depth)
-    shown = lines[:MAX_LINES] if depth is None else lines
-    keys = [key for key in ("layer", "kind", *COLUMNS) if any(line.get(key) for line in shown)]
-    text = text_table([{key: row.get(key, "") for key in keys} for row in shown], WORDS)
-    left = len(lines) - len(shown)
-    more = (
-        [f"… and {left} lines more: profile.frame has them all, profile.table(depth=2) fewer"]
-        if left
-        else []
-    )
-    return "\n".join([profile.title, *text, *more, profile.accuracy])
 
 
 def name_of(row: LayerProfile, profile: ProfileTree) -> str:
@@ -171,21 +126,10 @@ KIND = (8, 790)
 RUNS_AS = {"runs as": (11, 620)}  # only where an engine ran the model
 
 
-def profile_html(profile: ProfileTree, *, is_brief: bool = False) -> str:
-    """The tree with bars, costly branches unfolded, with the title above and the accuracy below;
-    in brief a large model is its costliest layers, made and sent in a few milliseconds.
-    """
-    notes = [profile.accuracy]
-    if not is_brief or len(profile) <= BRIEF_ROWS:
-        return view("profile", profile.title, profile_tree(profile), notes)
-    rows = profile.costliest(BRIEF_ROWS)
-    nodes = [_node(row, row.layer or profile.workload, profile) for row in rows]
-    rest = f"the {len(rows)} costliest of {len(profile)} layers"
-    return view("profile", profile.title, _tree(profile, nodes), [rest, *notes])
-
-
 def profile_tree(profile: ProfileTree) -> str:
-    """The tree alone, for a page that has its own title; it folds by mouse and keyboard."""
+    """The tree alone, costly branches unfolded, for a page that has its own title; it folds by
+    mouse and keyboard.
+    """
     return _tree(profile, [_branch(profile, profile.root)])
 
 
@@ -351,18 +295,44 @@ class Profile(ProfileTree):
         return save_overlay(path, program, name, figures, self.timeline.operator_ms)
 
     def table(self, depth: int | None = None) -> list[dict[str, str]]:
-        """The tree as text, down to a depth."""
-        return profile_table(self, depth)
+        """The tree as text, down to a depth: one line per layer and per operator that ran between
+        layers, indented.
+        """
+        lines: list[dict[str, str]] = []
+        for level, row in self.walk():
+            if depth is not None and level > depth:
+                continue
+            name = "  " * level + name_of(row, self)
+            lines.append({"layer": name, "kind": row.kind, **cells(row, self)})
+            if depth is None or level < depth:
+                lines += [
+                    {"layer": "  " * (level + 1) + f"+ {operator.name}", **texts}
+                    for operator, texts in container_operators(row, self)
+                ]
+        return lines
 
     def __str__(self) -> str:
-        return profile_text(self)
+        lines = self.table()
+        shown = lines[:MAX_LINES]
+        keys = [key for key in lines[0] if key != "calls" and any(line.get(key) for line in shown)]
+        text = text_table([{key: row.get(key, "") for key in keys} for row in shown], WORDS)
+        left = len(lines) - len(shown)
+        more = f"… and {left} lines more: profile.frame has them all, profile.table(depth=2) fewer"
+        return "\n".join([self.title, *text, *([more] if left else []), self.accuracy])
 
     def __repr__(self) -> str:
         return f"Profile({self.workload}: {len(self.layers)} layers)"
 
     def _repr_html_(self) -> str:
-        return profile_html(self)
+        return view("profile", self.title, profile_tree(self), [self.accuracy])
 
     def brief_html(self) -> str:
-        """The tree, or of a large model its costliest layers: to be sent along with a widget."""
-        return profile_html(self, is_brief=True)
+        """The tree, or of a large model its costliest layers, made and sent in a few milliseconds
+        along with a widget.
+        """
+        if len(self) <= BRIEF_ROWS:
+            return self._repr_html_()
+        rows = self.costliest(BRIEF_ROWS)
+        tree = _tree(self, [_node(row, row.layer or self.workload, self) for row in rows])
+        rest = f"the {len(rows)} costliest of {len(self)} layers"
+        return view("profile", self.title, tree, [rest, self.accuracy])
