@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from .record import AboutWorkload, Record, TableRecord
+from .table import Columns
 from .text import counted, or_dash, readable_bytes, readable_ms, readable_ratio
 
 
@@ -92,7 +94,18 @@ class ExporterRow(Record):
 class Exporters(TableRecord):
     """The targets of export, each tried with one model on this machine."""
 
-    text_columns = ("target", "note", "model", "refused or not verified")
+    columns: ClassVar[Columns] = {
+        "target": "title",
+        "converted here": lambda row: "yes" if row.converts_here else "no",
+        "run here": lambda row: "yes" if row.runs_here else "no",
+        "error": lambda row: or_dash(row.report and row.report.error, "{:.1e}"),
+        "size": lambda row: readable_bytes(row.report and row.report.bytes),
+        "ms": lambda row: readable_ms(row.report and row.report.latency_ms),
+        "refused or not verified": lambda row: (
+            row.obstacle or row.refused or (row.report.not_verified if row.report else "")
+        ),
+    }
+    text_columns = ("target", "refused or not verified")
 
     model: str
     machine: str = ""
@@ -101,23 +114,6 @@ class Exporters(TableRecord):
     @property
     def title(self) -> str:
         return f"{self.model} exported on {self.machine}" if self.machine else self.model
-
-    def table(self) -> list[dict[str, str]]:
-        return [_exporter_row(row) for row in self.rows]
-
-
-def _exporter_row(row: ExporterRow) -> dict[str, str]:
-    report = row.report
-    not_verified = report.not_verified if report else ""
-    return {
-        "target": row.title,
-        "converted here": "yes" if row.converts_here else "no",
-        "run here": "yes" if row.runs_here else "no",
-        "error": or_dash(report.error if report else None, "{:.1e}"),
-        "size": readable_bytes(report.bytes if report else None),
-        "ms": readable_ms(report.latency_ms if report else None),
-        "refused or not verified": row.obstacle or row.refused or not_verified,
-    }
 
 
 class LayerDifference(Record):
