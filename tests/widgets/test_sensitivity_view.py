@@ -26,7 +26,7 @@ from paifuser_lab.views.sensitivity import agreement
 from paifuser_lab.views.style import DARK, LIGHT
 from paifuser_lab.widgets.presenter import Presenter
 from paifuser_lab.widgets.section import packed
-from paifuser_lab.widgets.tabs.layers import CHOICES, split_reasons
+from paifuser_lab.widgets.tabs.layers import CHOICES
 from tests.support.colours import contrast, luminance
 from tests.support.models import images
 
@@ -440,11 +440,6 @@ def test_every_format_is_a_choice_and_reasons_are_per_layer_or_per_format(
     bench,
 ):
     assert bench.state["choices"] == list(CHOICES) == ["", *NAMES, *AUTOCAST]
-    reasons_by_layer = {"relu": "no weights", "norm": {"int8": "no channels"}}
-    assert split_reasons(reasons_by_layer) == {
-        "cannot": {"relu": "no weights"},
-        "cannot_in": {"norm": {"int8": "no channels"}},
-    }
     assert set(bench.state["cannot"]) == {"relu", ENGINE_ROW} and set(bench.state["cannot_in"]) == {
         "norm",
         "conv",

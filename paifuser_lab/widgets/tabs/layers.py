@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy
@@ -25,8 +24,6 @@ NUMBERS = (
     "intensity", "gflops", "gbs", "roof_share",
 )  # fmt: skip
 UNKNOWN = ("self_ms", "peak_bytes", "bound")  # figures that an engine may not give
-# layer → why it can take no format, or format → why not that one
-Reasons = Mapping[str, str | Mapping[str, str]]
 
 
 def packed_profile(profile: Profile) -> dict[str, Any]:
@@ -97,21 +94,6 @@ def obstacles(module: Any) -> str | dict[str, str]:
     return {name: why for name, why in barred.items() if why}
 
 
-def split_reasons(cannot: Reasons) -> dict[str, dict[str, Any]]:
-    """Separate the layers that can take no format from those that cannot take some."""
-    return {
-        "cannot": {layer: why for layer, why in cannot.items() if isinstance(why, str)},
-        "cannot_in": {
-            layer: dict(why) for layer, why in cannot.items() if not isinstance(why, str)
-        },
-    }
-
-
-def precisions(state: State) -> dict[str, str]:
-    """The format chosen for each layer by name."""
-    return formats_in(state.recipe)
-
-
 def formats_in(recipe: Recipe) -> dict[str, str]:
     """The format that a recipe chooses for each layer by name."""
     return {
@@ -145,7 +127,7 @@ def output_width(row: LayerProfile) -> int | None:
 
 def changes(state: State) -> dict[str, str]:
     """What the recipe changed in each layer."""
-    chosen = {layer: f"in {name}" for layer, name in precisions(state).items()}
+    chosen = {layer: f"in {name}" for layer, name in formats_in(state.recipe).items()}
     if state.profile is None or state.baseline is None or state.profile is state.baseline:
         return chosen
     return chosen | {
@@ -155,21 +137,22 @@ def changes(state: State) -> dict[str, str]:
     }
 
 
-def _cannot(work: Workload) -> Reasons:
-    """The formats that each layer cannot take, with reasons."""
-    reasons: dict[str, str | Mapping[str, str]] = {ENGINE_ROW: "it is no layer of the model"}
+def _cannot(work: Workload) -> dict[str, dict[str, Any]]:
+    """The layers that can take no format, and those that cannot take some, with reasons."""
+    cannot: dict[str, Any] = {ENGINE_ROW: "it is no layer of the model"}
+    cannot_in: dict[str, Any] = {}
     for name, module in work.model.named_modules():
         if name and (why := obstacles(module)):
-            reasons[name] = why
-    return reasons
+            (cannot if isinstance(why, str) else cannot_in)[name] = why
+    return {"cannot": cannot, "cannot_in": cannot_in}
 
 
 def _state(state: State, context: Context) -> dict[str, Any]:
     profiles = (state.profile, state.baseline)
     return {
         "choices": list(CHOICES),
-        **context.once("cannot", lambda: split_reasons(_cannot(context.work)), context.work),
-        "precisions": precisions(state),
+        **context.once("cannot", lambda: _cannot(context.work), context.work),
+        "precisions": formats_in(state.recipe),
         "channels": context.once("channels", lambda: channels(state), *profiles),
         "changes": context.once("changes", lambda: changes(state), *profiles, state.recipe),
     }

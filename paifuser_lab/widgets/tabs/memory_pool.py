@@ -22,11 +22,6 @@ KINDS = ("pool", "reuse")
 POOL_NOTE = "the memory pool "  # how the note of a comparison begins
 
 
-def calls_now(state: State) -> PoolCalls | None:
-    """What was counted of the current recipe; None if nothing was."""
-    return (state.record("memory_pool") or {}).get(pool_key(state.recipe))
-
-
 def with_switch(recipe: Recipe, kind: str, *, is_on: bool) -> Recipe:
     """The recipe with the step pool or reuse, or without it."""
     if is_on and any(step.kind == kind for step in recipe):
@@ -80,7 +75,7 @@ SECTION = Section(
     "memory_pool",
     record=PoolCalls,
     pack=lambda calls: pictured(picture_of_pool(calls)),
-    sources=lambda state: (calls_now(state),),
+    sources=lambda state: ((state.record("memory_pool") or {}).get(pool_key(state.recipe)),),
     title="Memory pool",
     tab="options",
     place="memory",

@@ -196,11 +196,6 @@ def go_back(bench: Bench, request: Request) -> None:
     bench.recipe = bench.session.tried.recipe(request["number"])
 
 
-def allow(bench: Bench, request: Request) -> None:
-    """Choose a refused row all the same, within a limit of what it loses."""
-    bench.session.allow(request["number"])
-
-
 def save_folder(bench: Bench, request: Request) -> None:
     """Have the worker save the model with the chosen recipe as a folder: no round is disturbed."""
     state = bench.session.state
@@ -265,7 +260,7 @@ SECTION = Section(
     requests={
         "compare_results": compare_results,
         "go_back": go_back,
-        "allow_result": allow,
+        "allow_result": lambda bench, request: bench.session.allow(request["number"]),
         "save_folder": save_folder,
         "report": save_report,
     },
