@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..records import AccelerationStatus, SwitchStatus
 from ..records.quality import readable_interval
-from .picture import Axis, Boxes, Dots, Key, Labels, Panel, Picture, Rules, Shape, Sheet, Spoken
+from .picture import Axis, Boxes, Dots, Key, Labels, Panel, Picture, Rules, Shape, Spoken
 
 ROW = 28  # pixels of a switch
 NARROWEST = 1.25  # the axis reaches at least this ratio and its inverse
@@ -19,7 +19,7 @@ SHAPES: dict[str, Shape] = {
 def picture(status: AccelerationStatus) -> Picture:
     """A row a switch: its state, and a bar from 1 × to its speed-up with the interval."""
     states = list(dict.fromkeys(row.state for row in status.rows))
-    rows = status.as_table().without("why").rows
+    table = status.as_table("switches").without("why")
     return Picture(
         title=status.title,
         label="how many times faster a step is with each switch",
@@ -27,7 +27,7 @@ def picture(status: AccelerationStatus) -> Picture:
         legend=tuple(Key(_tone(state), state, SHAPES[state]) for state in states),
         items=tuple((row.name, row.why) for row in status.rows if row.why),
         items_name="why each switch is on or off",
-        tables=(Sheet("switches", rows, status.text_columns),) if rows else (),
+        tables=(table,) if table.rows else (),
         spoken=_spoken(status),
         note=" · ".join(status.captions[1:]),
     )

@@ -11,7 +11,7 @@ from ..records import (
 )
 from ..records.quality import readable_interval, sign
 from ..records.text import readable_ms
-from .picture import Axis, Boxes, Dots, Labels, Line, Panel, Picture, Sheet, Tips
+from .picture import Axis, Boxes, Dots, Labels, Line, Panel, Picture, Tips
 
 ROW_HEIGHT = 34  # pixels of the page
 
@@ -21,7 +21,6 @@ def picture(comparison: Comparison) -> Picture:
     rows = [row for row in comparison.rows if row.latency_ms is not None]
     notes = [(row.name, [note for note in row.notes if "than the baseline" not in note])
              for row in comparison.rows]  # fmt: skip
-    table = Sheet("measurements", comparison.table(), comparison.text_columns)
     note = (
         "latency: median and the middle half of the rounds; speed-up: against the baseline round "
         "by round, with its 95% interval"
@@ -31,7 +30,7 @@ def picture(comparison: Comparison) -> Picture:
         label=f"{counted(len(rows), 'row')}, the baseline first",
         rows=((_bars(comparison, rows),),) if rows else (),
         items=tuple((name, " · ".join(lines)) for name, lines in notes if lines),
-        tables=(table,),
+        tables=(comparison.as_table("measurements"),),
         note=note,
     )
 

@@ -9,7 +9,7 @@ from typing import Literal
 from ..records import GenerationComparison, counted
 from ..records.generation import GenerationRow, Phase
 from ..records.text import readable_bytes, readable_ms
-from .picture import Axis, Boxes, Labels, Panel, Picture, Sheet, Tips
+from .picture import Axis, Boxes, Labels, Panel, Picture, Tips
 
 ROW_HEIGHT = 26  # pixels of the page
 TONES = {"good": "good", "bad": "bad", "even": "main"}
@@ -34,7 +34,7 @@ def picture(compared: GenerationComparison) -> Picture:
             *([(_sizes(sized),)] if sized else []),
         ),
         items=_texts(compared, rows),
-        tables=(Sheet("generation", compared.table(), compared.text_columns),),
+        tables=(compared.as_table("generation"),),
         note=f"{PARTS.strip()} is where a text parts from the original's",
     )
 

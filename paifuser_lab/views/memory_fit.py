@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 
 from ..records import Fit, PoolCalls, readable_bytes
-from .picture import Axis, Boxes, Key, Labels, Mark, Panel, Picture, Rules, Sheet, Tips
+from .picture import Axis, Boxes, Key, Labels, Mark, Panel, Picture, Rules, Tips
 from .style import CATEGORIES
 
 ROW = 26  # pixels of a bar with the gap to the next
@@ -78,11 +78,10 @@ def picture_of_pool(calls: PoolCalls) -> Picture:
         Labels(lengths, range(len(lengths)), texts, tone="ink"),
     )
     across = Axis.linear(0, 1.2 * max([1.0, *lengths]), "page faults a call", "rate")
-    table = calls.as_table(calls.title)
     return Picture(
         calls.title,
         "page faults a call",
         ((Panel(across, Axis.band(list(known)), marks, 50 + ROW * len(known)),),) if known else (),
         sentence=calls.sentence,
-        tables=(Sheet(" · ".join(table.captions), table.rows, calls.text_columns),),
+        tables=(calls.as_table(calls.title),),
     )

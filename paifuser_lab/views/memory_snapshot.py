@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ..records import MemorySnapshot, SnapshotMap, readable_bytes
+from ..records.table import Table
 from .picture import (
     Area,
     Axis,
@@ -15,7 +16,6 @@ from .picture import (
     Panel,
     Picture,
     Rules,
-    Sheet,
     Side,
     Tips,
     Values,
@@ -25,7 +25,6 @@ from .style import CATEGORIES
 MOST_MOMENTS = 1500  # more would be thinner than a line
 MOST_SEGMENTS = 40  # rows of a map
 MOST_BLOCKS = 2000  # the largest; smaller ones are thinner than a pixel
-WORDS = ("layer", "call site", "category", "what", "outcome", "settings")
 
 
 def picture(snapshot: MemorySnapshot) -> Picture:
@@ -174,15 +173,15 @@ def _segment(moment: SnapshotMap, segment: int) -> str:
     return f"in {kind} segment of stream {moment.segment_stream[segment]}"
 
 
-def _tables(snapshot: MemorySnapshot) -> tuple[Sheet, ...]:
-    ended, replayed = snapshot.out_of_memory, snapshot.replay
-    sheets = [
-        Sheet("layers that hold most at the peak", snapshot.layer_table(), WORDS),
-        Sheet("call sites that hold most at the peak", snapshot.table(), WORDS),
+def _tables(snapshot: MemorySnapshot) -> tuple[Table, ...]:
+    layers = snapshot.layer_table()
+    tables = [
+        Table(("layers that hold most at the peak",), layers, ("layer", "category")),
+        snapshot.as_table("call sites that hold most at the peak"),
     ]
-    sheets += [Sheet(ended.sentence, ended.table(), WORDS)] if ended is not None else []
-    sheets += [Sheet(replayed.sentence, replayed.table(), WORDS)] if replayed is not None else []
-    return tuple(sheet for sheet in sheets if sheet.rows)
+    for other in (snapshot.out_of_memory, snapshot.replay):
+        tables += [other.as_table(other.sentence)] if other is not None else []
+    return tuple(table for table in tables if table.rows)
 
 
 def _tone(category: str) -> str:

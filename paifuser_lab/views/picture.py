@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from ..records.table import Table
 from ..records.text import readable_bytes, readable_rate
 
 Column = Sequence[float]
@@ -277,15 +278,6 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """A table of texts or of `widgets.wire.cell`s; `words` names the columns without figures."""
-
-    caption: str
-    rows: Sequence[dict[str, Any]]
-    words: Texts = ()
-
-
-@dataclass(frozen=True)
 class Fact:
     """A figure above the panels, with the shape of the dots that it counts."""
 
@@ -325,7 +317,7 @@ class Picture:
     photo: bytes = b""  # a JPEG beside the panels
     items: tuple[tuple[str, str], ...] = ()  # a list below: what, and what about it
     items_name: str = ""
-    tables: tuple[Sheet, ...] = ()
+    tables: tuple[Table, ...] = ()
     cursor: Cursor | None = None
     below: tuple[Picture, ...] = ()  # each with keys of its own
     by_layer: tuple[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records import LayerPair, SideBySide, counted
-from .picture import Axis, Boxes, Dots, Key, Labels, Panel, Picture, Sheet, Tips
+from .picture import Axis, Boxes, Dots, Key, Labels, Panel, Picture, Tips
 
 MAX_LAYERS = 20
 ROW = 22  # pixels
@@ -28,7 +28,7 @@ def picture(pair: SideBySide) -> Picture:
         note=rest if rows else "No layer's time changed.",
         legend=(Key("good", "faster", "disc"), Key("bad", "slower", "disc"),
                 Key("soft", "before", "ring")),
-        tables=(Sheet("by layer", pair.table(), pair.text_columns),),
+        tables=(pair.as_table("by layer"),),
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ..records import Latency, StreamReport
+from ..records.table import Table
 from .picture import (
     Axis,
     Boxes,
@@ -16,7 +17,6 @@ from .picture import (
     Panel,
     Picture,
     Shape,
-    Sheet,
     Spoken,
     Tips,
     Values,
@@ -36,7 +36,7 @@ def picture(report: StreamReport, photo: bytes = b"") -> Picture:
     """The rate above, a bar for each stage's latency below, then the workers."""
     stages = [*report.stage_latency, *([report.latency] if report.latency else [])]
     rows = ((_rate(report),), *([(_latencies(stages),)] if stages else []))
-    workers = Sheet("workers", report.table(), ("worker", "host", "state"))
+    workers = Table(("workers",), report.table(), ("worker", "host", "state"))
     return Picture(
         title=report.title,
         label="frames a second over time, milliseconds a frame by stage",

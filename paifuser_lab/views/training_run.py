@@ -11,6 +11,7 @@ from statistics import median
 import numpy
 
 from ..records import RateCurve, TrainingRun
+from ..records.table import Table
 from ..records.training_run import LOWEST_EXPONENT, RANGE_BINS, RANGE_WIDTH
 from .picture import (
     Axis,
@@ -26,7 +27,6 @@ from .picture import (
     Panel,
     Picture,
     Rules,
-    Sheet,
     Spoken,
     Tips,
     Values,
@@ -47,8 +47,7 @@ def picture(run: TrainingRun) -> Picture:
     columns["ms a step"] = run.step_ms
     curves = {name: thinned(values, every) for name, values in columns.items()}
     steps = range(0, len(run.losses), every)
-    ranks = Sheet(run.ranks_title, [rank.row for rank in run.ranks]) if run.ranks else None
-    tables = [Sheet("epochs", run.table(), ("what was switched",))] if run.losses else []
+    epochs = [Table(("epochs",), run.table(), ("what was switched",))] if run.losses else []
     return Picture(
         title=run.title,
         label="step of the training",
@@ -58,7 +57,7 @@ def picture(run: TrainingRun) -> Picture:
         note=" · ".join(run.notes),
         items=tuple((f"{at}  step {one.step}", one.what) for at, one in enumerate(run.events, 1)),
         items_name="what was switched",
-        tables=(*([ranks] if ranks else []), *tables),
+        tables=(*run.sections, *epochs),
         cursor=_cursor(steps, curves) if run.losses else None,
         below=(_ranks(run),) if run.ranks else (),
         by_layer=_sizes(run) if run.ranges else (),

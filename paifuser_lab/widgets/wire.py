@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 
 from ..records import Record
+from ..records.table import Table
 from ..views.picture import Handle, Mark, Picture
 
 MOST_PLAIN = 8  # texts that are sent as they are
@@ -62,6 +63,8 @@ def pictured(picture: Picture | Handle) -> dict[str, Any]:
 
 
 def _sent(value: Any, columns: dict[bytes, int]) -> Any:
+    if isinstance(value, Table):
+        return value.packed()
     if is_dataclass(value):
         kind = {"mark": type(value).__name__} if isinstance(value, Mark) else {}
         parts = {field.name: _sent(getattr(value, field.name), columns) for field in fields(value)}

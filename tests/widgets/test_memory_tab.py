@@ -20,7 +20,6 @@ from paifuser_lab.records import MemoryPoolUse, PoolCalls, readable_bytes
 from paifuser_lab.session.state import State
 from paifuser_lab.views import memory_snapshot as memory_snapshot_view
 from paifuser_lab.views.memory_fit import picture_of_pool
-from paifuser_lab.views.picture import Sheet
 from paifuser_lab.widgets.section import of_recipe, packed
 from paifuser_lab.widgets.tabs import memory_pool as pool_tab
 from paifuser_lab.widgets.tabs.memory_fit import limit_of, packed_fit
@@ -335,4 +334,5 @@ def test_where_memory_ran_out_is_marked_with_what_would_have_helped(tmp_path):
     refused = shown.panels[0].marks[-1]
     assert (refused.at, refused.tone) == ([ended.time_ms], "bad")
     assert refused.names == [f"{readable_bytes(ended.requested_bytes)} refused"]
-    assert shown.tables[-1] == Sheet(ended.sentence, ended.table(), memory_snapshot_view.WORDS)
+    assert shown.tables[-1].captions == (ended.sentence,)
+    assert shown.tables[-1].rows == ended.table()

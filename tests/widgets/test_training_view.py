@@ -118,7 +118,7 @@ def test_every_rank_has_a_row_live_and_static(monkeypatch):
     assert not picture(run()).below and len(picture(run()).tables) == 1
     known = run(ranks=ranks(2))
     table, computes = picture(known).tables[0], picture(known).below[0].panels[0].marks[0]
-    assert table.caption == "2 ranks · <i>averaged</i>" and list(computes.x2) == [3.0, 3.0]
+    assert table.captions == ("2 ranks · <i>averaged</i>",) and list(computes.x2) == [3.0, 3.0]
     assert [row["rank"] for row in table.rows] == ["0", "1"]
     cells = table.rows[1]
     assert (cells["steps"], cells["sent"], cells["sent a step"]) == ("2", "4 kB", "2 kB")

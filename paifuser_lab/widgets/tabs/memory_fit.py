@@ -9,9 +9,9 @@ from typing import Any
 
 from ...arguments import bytes_of
 from ...records import Fit, FitRemedy, MemoryTimeline, readable_bytes
+from ...records.table import Table
 from ...session.state import State
 from ...views.memory_fit import picture
-from ...views.picture import Sheet
 from ...workload.batching import tensor_bytes
 from ..section import Bench, Context, Request, Section, of_recipe
 from ..wire import cell, pictured
@@ -55,8 +55,8 @@ def _one(fit: Fit, measured: dict[str, int]) -> dict[str, Any]:
     ]
     within = f"what would make more fit, within {readable_bytes(fit.limit_bytes)}"
     tables = (
-        Sheet(within, remedies, ("change", "fits", "how", "")),
-        Sheet(f"the predicted peak by category, batch {peak.batch}", held, Fit.text_columns),
+        Table((within,), remedies, ("change", "fits", "how", "")),
+        Table((f"the predicted peak by category, batch {peak.batch}",), held, Fit.text_columns),
     )
     drawn = replace(
         picture(fit, measured, has_limit=False),
