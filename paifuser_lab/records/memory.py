@@ -162,8 +162,7 @@ def _owner(row: Held) -> str:
 
 
 # Many layers as a few groups: branches of the module tree, split where most is allocated; small
-# ones
-# are merged.
+# ones are merged.
 
 MAX_GROUPS = 7
 OTHERS = "other layers"

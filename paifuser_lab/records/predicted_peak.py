@@ -239,11 +239,6 @@ class Fit(TableRecord):
             f"and {readable_bytes(RESIDENT_MORE_BYTES)}."
         )
 
-    @property
-    def largest(self) -> str:
-        """The largest batch as text."""
-        return _batch(self.largest_batch, is_open=self.is_open)
-
     def table(self) -> list[dict[str, str]]:
         return self.predicted.table()
 
@@ -255,7 +250,7 @@ class Fit(TableRecord):
                 "peak": readable_bytes(remedy.peak_bytes),
                 "saves": readable_bytes(self.predicted.peak_bytes - remedy.peak_bytes),
                 "fits": "yes" if remedy.peak_bytes <= self.limit_bytes else "no",
-                "largest batch": _batch(remedy.largest_batch, is_open=False),
+                "largest batch": str(remedy.largest_batch or "none"),
                 "time": "not known"
                 if remedy.more_flops is None
                 else f"{remedy.more_flops:+.0%} FLOPs",
@@ -278,7 +273,3 @@ class Fit(TableRecord):
         return [
             Table(("What would make more fit:",), rows, _WORDS, lambda row: row["fits"] == "yes")
         ]
-
-
-def _batch(batch: int | None, *, is_open: bool) -> str:
-    return "none" if batch is None else f"{batch} or more" if is_open else str(batch)

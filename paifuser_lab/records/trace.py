@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .record import Record, TableRecord
 from .table import Table
-from .text import counted, readable_bytes
+from .text import counted, known, readable_bytes
 
 MAX_ROWS = 15
 MAX_NAME = 60
@@ -87,7 +87,7 @@ class TraceSummary(TableRecord):
     def facts(self) -> dict[str, str]:
         """Figures beside the operators; empty ones are left out."""
         waits = f"{counted(self.synchronisations, 'call')}, {self.synchronisation_ms:.3g} ms"
-        known = {
+        facts = {
             "device idle": _percent(self.device_idle_ratio),
             "CPU outside operators": _percent(self.cpu_idle_ratio),
             "steps": str(self.steps or ""),
@@ -98,7 +98,7 @@ class TraceSummary(TableRecord):
             **{f"copies, {copy.direction}": _copied(copy) for copy in self.copies},
             "events without a sound time": str(self.skipped or ""),
         }
-        return {label: fact for label, fact in known.items() if fact}
+        return known(facts)
 
     @property
     def captions(self) -> tuple[str, ...]:
