@@ -11,7 +11,7 @@ from ..records import (
 )
 from ..records.quality import readable_interval, sign
 from ..records.text import readable_ms
-from .picture import Axis, Boxes, Dots, Labels, Line, Panel, Picture, Tips
+from .picture import Axis, Dots, Labels, Line, Panel, Picture, Tips
 
 ROW_HEIGHT = 34  # pixels of the page
 
@@ -42,13 +42,9 @@ def _bars(comparison: Comparison, rows: list[Measurement]) -> Panel:
     ends = [max(ms, high) for ms, (_, high) in zip(latencies, spreads, strict=True)]
     names, texts = [row.name for row in rows], [_label(row, comparison) for row in rows]
     tips = Tips(names, [_figures(row, comparison) for row in rows])
-    marks = (
-        Boxes.in_rows([0.0] * len(rows), latencies, tone=tones, tips=tips),
-        Boxes.in_rows(*zip(*spreads, strict=True), half=0.05, tone="ink"),
-        Labels(ends, range(len(rows)), texts, tone="ink"),
-    )
     across = Axis.beside(ends, texts, names, "latency, ms")
-    return Panel(across, Axis.band(names), marks, 46 + ROW_HEIGHT * len(rows))
+    height = 46 + ROW_HEIGHT * len(rows)
+    return Panel.bars(names, latencies, texts, across, height, spreads, tone=tones, tips=tips)
 
 
 def _tone(row: Measurement, comparison: Comparison) -> str:

@@ -9,7 +9,7 @@ from typing import Literal
 from ..records import GenerationComparison, counted
 from ..records.generation import GenerationRow, Phase
 from ..records.text import readable_bytes, readable_ms
-from .picture import Axis, Boxes, Labels, Panel, Picture, Tips
+from .picture import Axis, Panel, Picture, Tips
 
 ROW_HEIGHT = 26  # pixels of the page
 TONES = {"good": "good", "bad": "bad", "even": "main"}
@@ -55,12 +55,9 @@ def _bars(
     texts[0] = texts[0].partition(" · ")[0]  # of the original there is nothing to compare
     tips = Tips(names, ["" if one is None else f"{readable_ms(one.ms)} ms" for one in phases])
     tones = [_tone(compared, row, phase) for row in rows]
-    marks = (
-        Boxes.in_rows([0.0] * len(rows), rates, tone=tones, tips=tips),
-        Labels(rates, range(len(rows)), texts, tone="ink"),
-    )
     across = Axis.beside(rates, texts, names, label, "rate")
-    return Panel(across, Axis.band(names), marks, 46 + ROW_HEIGHT * len(rows))
+    height = 46 + ROW_HEIGHT * len(rows)
+    return Panel.bars(names, rates, texts, across, height, tone=tones, tips=tips)
 
 
 def _tone(
@@ -82,12 +79,8 @@ def _sizes(rows: list[GenerationRow]) -> Panel:
     """A bar per model and runtime for the bytes of what it runs; shorter is smaller."""
     sizes = [float(row.size_bytes or 0) for row in rows]
     names, texts = [_name(row) for row in rows], [_size(row) for row in rows]
-    marks = (
-        Boxes.in_rows([0.0] * len(rows), sizes),
-        Labels(sizes, range(len(rows)), texts, tone="ink"),
-    )
     across = Axis.beside(sizes, texts, names, "size of the weights", "bytes")
-    return Panel(across, Axis.band(names), marks, 46 + ROW_HEIGHT * len(rows))
+    return Panel.bars(names, sizes, texts, across, 46 + ROW_HEIGHT * len(rows))
 
 
 def _size(row: GenerationRow) -> str:

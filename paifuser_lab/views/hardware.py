@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..records import Ceiling, Hardware, counted, readable_bytes
 from ..records.text import readable_rate
-from .picture import Axis, Boxes, Fact, Labels, Panel, Picture
+from .picture import Axis, Fact, Panel, Picture
 
 ROW = 24  # pixels of a bar with the gap to the next
 SOURCES = {"measured": "ceilings measured here", "published": "published figures, not measured"}
@@ -57,13 +57,10 @@ def _bandwidths(group: list[tuple[str, Ceiling]]) -> Panel:
 
 
 def _panel(bars: list[Bar], label: str, tone: str) -> Panel:
+    names, texts = [name for name, *_ in bars], [text for *_, text in bars]
     lengths = [length for _, length, _ in bars]
-    marks = (
-        Boxes.in_rows([0.0] * len(bars), lengths, tone=tone),
-        Labels(lengths, range(len(bars)), [text for *_, text in bars], tone="ink"),
-    )
     across = Axis.linear(0, 1.4 * max(lengths), label, "rate", most=4)
-    return Panel(across, Axis.band([name for name, *_ in bars]), marks, 50 + ROW * len(bars))
+    return Panel.bars(names, lengths, texts, across, 50 + ROW * len(bars), tone=tone)
 
 
 def _binary(size: int) -> str:

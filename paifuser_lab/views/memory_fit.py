@@ -71,17 +71,14 @@ def picture_of_pool(calls: PoolCalls) -> Picture:
     """A bar for the calls without the pool, and one for those with it."""
     counts = {"without the pool": calls.faults_without, "with the pool": calls.faults_with}
     known = {name: count for name, count in counts.items() if count is not None}
-    lengths = list(known.values())
+    names, lengths = list(known), list(known.values())
     texts = [f"{count:,.0f}" for count in lengths]
-    marks = (
-        Boxes.in_rows([0.0] * len(lengths), lengths, tone="memory"),
-        Labels(lengths, range(len(lengths)), texts, tone="ink"),
-    )
     across = Axis.linear(0, 1.2 * max([1.0, *lengths]), "page faults a call", "rate")
+    panel = Panel.bars(names, lengths, texts, across, 50 + ROW * len(known), tone="memory")
     return Picture(
         calls.title,
         "page faults a call",
-        ((Panel(across, Axis.band(list(known)), marks, 50 + ROW * len(known)),),) if known else (),
+        ((panel,),) if known else (),
         sentence=calls.sentence,
         tables=(calls.as_table(calls.title),),
     )

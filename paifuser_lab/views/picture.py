@@ -267,6 +267,26 @@ class Panel:
     height: int = 170  # in pixels of the page
     handle: Handle | None = None
 
+    @classmethod
+    def bars(
+        cls,
+        names: Texts,
+        lengths: Column,
+        texts: Texts,
+        across: Axis,
+        height: int,
+        spans: Sequence[tuple[float, float]] = (),
+        **look: Any,
+    ) -> Panel:
+        """A bar from 0 for each name, with a thin line over its span and a text behind both."""
+        ends, thin = [*lengths], list[Mark]()
+        if spans:
+            ends = [max(length, high) for length, (_, high) in zip(lengths, spans, strict=True)]
+            thin = [Boxes.in_rows(*zip(*spans, strict=True), half=0.05, tone="ink")]
+        bars = Boxes.in_rows([0.0] * len(names), lengths, **look)
+        labels = Labels(ends, range(len(names)), texts, tone="ink")
+        return cls(across, Axis.band(names), (bars, *thin, labels), height)
+
 
 @dataclass(frozen=True)
 class Cursor:

@@ -121,22 +121,20 @@ def _costliest(profile: Profile, rows: Sequence[LayerProfile]) -> Panel:
     """A bar for each layer, with a line from quartile to quartile and its figures behind it."""
     names = [row.layer or f"{profile.workload} (itself)" for row in rows]
     texts = [_text(row, profile) for row in rows]
-    lows, highs = zip(*(row.self_spread_ms for row in rows), strict=True)
-    ends = [max(row.self_ms, high) for row, high in zip(rows, highs, strict=True)]
-    marks = (
-        Boxes.in_rows(
-            [0.0] * len(rows),
-            [row.self_ms for row in rows],
-            tone=[row.verdict or "faint" for row in rows],
-            key=[row.layer for row in rows],
-            tips=Tips([f"{name} ({row.kind})" for name, row in zip(names, rows, strict=True)],
-                      [_about(row) for row in rows]),
-        ),
-        Boxes.in_rows(lows, highs, half=0.05, tone="ink"),
-        Labels(ends, range(len(rows)), texts, tone="ink"),
-    )  # fmt: skip
-    across = Axis.beside(ends, texts, names, "self time, ms; line: middle half")
-    return Panel(across, Axis.band(names), marks, 46 + ROW * len(rows))
+    spreads = [row.self_spread_ms for row in rows]
+    ends = [max(row.self_ms, high) for row, (_, high) in zip(rows, spreads, strict=True)]
+    headings = [f"{name} ({row.kind})" for name, row in zip(names, rows, strict=True)]
+    return Panel.bars(
+        names,
+        [row.self_ms for row in rows],
+        texts,
+        Axis.beside(ends, texts, names, "self time, ms; line: middle half"),
+        46 + ROW * len(rows),
+        spreads,
+        tone=[row.verdict or "faint" for row in rows],
+        key=[row.layer for row in rows],
+        tips=Tips(headings, [_about(row) for row in rows]),
+    )
 
 
 def _text(row: LayerProfile, profile: Profile) -> str:

@@ -6,7 +6,7 @@ import math
 
 from ..records import ResultRow, Results, counted
 from .label_room import Room, offsets
-from .picture import Axis, Boxes, Dots, Labels, Line, Names, Panel, Picture, Tips, linear_ticks
+from .picture import Axis, Dots, Line, Names, Panel, Picture, Tips, linear_ticks
 
 MAX_WORDS = 64  # characters beside a bar
 ROW = 30  # pixels of a bar with the gap to the next
@@ -82,14 +82,10 @@ def _bars(results: Results) -> Panel:
     latencies = [row.latency_ms or 0.0 for row in rows]
     likely = [row.likely_ms or (ms, ms) for row, ms in zip(rows, latencies, strict=True)]
     ends = [max(ms, high) for ms, (_, high) in zip(latencies, likely, strict=True)]
-    marks = (
-        Boxes.in_rows([0.0] * len(rows), latencies, tone=[_tone(row) for row in rows]),
-        Boxes.in_rows(*zip(*likely, strict=True), half=0.05, tone="ink"),
-        Labels(ends, range(len(rows)), [_words(row) for row in rows], tone="ink"),
-    )
     names = [f"{row.number}. {results.short_label(row)}" for row in rows]
+    texts, tones = [_words(row) for row in rows], [_tone(row) for row in rows]
     across = Axis.linear(0, 2.0 * max([*ends, 1e-6]), "latency, ms (line: likely range)")
-    return Panel(across, Axis.band(names), marks, 50 + ROW * len(rows))
+    return Panel.bars(names, latencies, texts, across, 50 + ROW * len(rows), likely, tone=tones)
 
 
 def _tone(row: ResultRow) -> str:

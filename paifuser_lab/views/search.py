@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..records import Candidate, readable_bytes
 from ..records.text import readable_ms, readable_ratio
-from .picture import Axis, Boxes, Dots, Labels, Line, Mark, Panel, Picture, Rules, Texts, Tips
+from .picture import Axis, Dots, Labels, Line, Mark, Panel, Picture, Rules, Texts, Tips
 
 if TYPE_CHECKING:
     from ..planner.result import SearchResult
@@ -149,8 +149,6 @@ def _importance(search: SearchResult) -> Panel | None:
         return None
     names: Texts = [name for name, _ in shares]
     values = [share for _, share in shares]
-    marks = (
-        Boxes.in_rows([0.0] * len(values), values),
-        Labels(values, range(len(values)), [f"{share:.0%}" for share in values], tone="ink"),
-    )
-    return Panel(Axis.linear(0, 1.15 * max(values), "importance"), Axis.band(names), marks, 190)
+    texts = [f"{share:.0%}" for share in values]
+    across = Axis.linear(0, 1.15 * max(values), "importance")
+    return Panel.bars(names, values, texts, across, 190)

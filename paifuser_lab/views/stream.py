@@ -117,11 +117,6 @@ def _rate(report: StreamReport) -> Panel:
 def _latencies(rows: list[Latency]) -> Panel:
     """p50 as a bar, from there to p99 a line with a tick at p95."""
     places = range(len(rows))
-    bars = (
-        [row.p50_ms for row in rows],
-        [at - 0.25 for at in places],
-        [at + 0.25 for at in places],
-    )
     tips = Tips(
         [row.name for row in rows],
         ["milliseconds a frame"] * len(rows),
@@ -131,7 +126,7 @@ def _latencies(rows: list[Latency]) -> Panel:
         ),
     )
     marks: tuple[Mark, ...] = (
-        Boxes([0] * len(rows), *bars, tips=tips),
+        Boxes.in_rows([0] * len(rows), [row.p50_ms for row in rows], half=0.25, tips=tips),
         Line([end for row in rows for end in (row.p50_ms, row.p99_ms, row.p99_ms)],
              [end for at in places for end in (at, at, math.nan)], tone="ink", width=1.2),
         Dots([row.p95_ms for row in rows], list(places), "tick", 7, tone="ink"),

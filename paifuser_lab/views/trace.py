@@ -39,16 +39,12 @@ def _shares(busy: dict[str, float]) -> Panel:
 
 
 def _times(summary: TraceSummary, operators: list[TracedOperator]) -> Panel:
-    at, times = range(len(operators)), [_self_ms(row, summary) for row in operators]
+    times = [_self_ms(row, summary) for row in operators]
     texts = [f"{ms:.3g} ms · {row.calls} ×" for ms, row in zip(times, operators, strict=True)]
-    marks = (
-        Boxes.in_rows([0.0] * len(at), times),
-        Labels(times, at, texts, tone="ink"),
-    )
     where = "what it started on the device" if summary.has_device else "self time on the CPU"
     across = Axis.linear(0, 1.35 * (max(times) or 1.0), f"ms by operator, {where}")
     names = [" ".join(row.name.split()) for row in operators]
-    return Panel(across, Axis.band(names), marks, 46 + ROW * len(at))
+    return Panel.bars(names, times, texts, across, 46 + ROW * len(operators))
 
 
 def _self_ms(operator: TracedOperator, summary: TraceSummary) -> float:

@@ -153,13 +153,12 @@ def _ranks(run: TrainingRun) -> Picture:
     ranks = run.ranks[:MOST_RANKS]
     computed = [median(rank.computed_ms or (0.0,)) for rank in ranks]
     ends = [at + median(rank.waited_ms or (0.0,)) for at, rank in zip(computed, ranks, strict=True)]
-    tops, feet = [[at + by for at in range(len(ranks))] for by in (-0.35, 0.35)]
     words = [f"{rank.row['sent']} sent, waited {rank.row['waited']}" for rank in ranks]
     more = len(run.ranks) - len(ranks)
     label = f"ms a step: computed, then waited{f'; {more} more ranks' if more else ''}"
     marks = (
-        Boxes([0] * len(ranks), computed, tops, feet, tone="compute"),
-        Boxes(computed, ends, tops, feet, tone="memory"),
+        Boxes.in_rows([0] * len(ranks), computed, half=0.35, tone="compute"),
+        Boxes.in_rows(computed, ends, half=0.35, tone="memory"),
         Labels(ends, range(len(ranks)), words, tone="ink"),
     )
     names = [f"rank {rank.rank}" for rank in ranks]
