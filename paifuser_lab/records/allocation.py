@@ -61,14 +61,6 @@ class LatencyTable(Record):
             update={"rows": tuple(merged.values()), "conversions": tuple(converted.values())}
         )
 
-    @property
-    def title(self) -> str:
-        """The number of rows, the machine and the torch version, in a line."""
-        return (
-            f"{len(self.rows)} layers and formats on {self.machine} · threads: {self.threads} · "
-            f"torch {self.torch_version}"
-        )
-
 
 Axis = Literal["latency_ms", "size_bytes"]
 

@@ -1,9 +1,10 @@
 """Edits of a recipe that several sections share: set the options of a step, remove layers from a
-step, and remove a step; and saving one beside earlier files.
+step, and remove a step; and the names of files that are saved beside earlier ones.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence, Set
 from itertools import count
 from pathlib import Path
@@ -48,6 +49,11 @@ def without(recipe: Recipe, index: int, label: str = "") -> Recipe:
     labelled = [at for at, step in enumerate(recipe) if step.label == label]
     removed = min(labelled, key=lambda at: abs(at - index), default=None) if label else index
     return recipe.of([step for at, step in enumerate(recipe) if at != removed])
+
+
+def file_name(workload: str) -> str:
+    """A model's name as the beginning of a file's."""
+    return re.sub(r"[^\w.-]+", "_", workload).strip("._") or "model"
 
 
 def saved_as_new(recipe: Recipe) -> str:

@@ -9,7 +9,8 @@ import paifuser_lab as lab
 from paifuser_lab.converter import target_names
 from paifuser_lab.deployment.folder import read_manifest
 from paifuser_lab.records import Deployment, ExporterRow, ExportReport, LayerDifference
-from paifuser_lab.widgets.tabs.exports import folder_name, packed_deployment
+from paifuser_lab.widgets.recipe_edits import file_name
+from paifuser_lab.widgets.tabs.exports import packed_deployment
 from tests.support.bench import opened, send
 from tests.support.models import Small
 
@@ -119,5 +120,4 @@ def test_the_sentences_of_a_record_say_what_ran_and_what_did_not():
     assert table[0]["note"] == "it needs macOS" and table[1]["note"].startswith("refused: layer")
     assert "is not finite" in str(deployment())
     assert repr(deployment()) == "Deployment(net: Nothing was written. Refused: HLS, Core ML.)"
-    names = [folder_name(name) for name in ("../x", "a b", "...")]
-    assert names == ["x-export", "a_b-export", "model-export"]
+    assert [file_name(name) for name in ("../x", "a b", "...")] == ["x", "a_b", "model"]

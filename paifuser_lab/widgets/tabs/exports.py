@@ -4,7 +4,6 @@ refused model's outputs begin to differ, and the files to take along.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from ...errors import ExportError
 from ...records import DeployedFile, Deployment, ExporterRow, readable_bytes
 from ...records.table import Table
 from ...session.state import State
+from ..recipe_edits import file_name
 from ..section import Bench, Context, Request, Section, of_recipe
 from ..wire import cell
 
@@ -103,14 +103,8 @@ def _ask(bench: Bench, request: Request) -> None:
         precision=request.get("precision") or None,
         opset=opset,
         dynamic=bool(request.get("dynamic")),
-        folder=folder_name(bench.session.work.name),
+        folder=f"{file_name(bench.session.work.name)}-export",
     )
-
-
-def folder_name(workload: str) -> str:
-    """The deploy folder of a model, in the notebook's folder."""
-    plain = re.sub(r"[^\w.-]+", "_", workload).strip("._")
-    return f"{plain or 'model'}-export"
 
 
 def _download(bench: Bench, request: Request) -> None:

@@ -85,11 +85,7 @@ class ImportancePanel(AskedPanel):
                     f"{', '.join(list(rows)[:8])} …"
                 )
             row = rows[layer]
-            if (
-                isinstance(count, bool)
-                or not isinstance(count, int)
-                or not 1 <= count <= row.channels
-            ):
+            if not 1 <= count <= row.channels:
                 raise RecipeError(
                     f"'{layer}' cannot keep {count!r} channels; it has {row.channels} and must "
                     "keep 1 or more."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from ...views import figure
 from ...views.page import offline_page
 from ...views.report import recipe_html
 from ...views.results import scatter
+from ..recipe_edits import file_name
 from ..section import Bench, Context, Request, Section
 from ..wire import cell, pictured
 
@@ -206,7 +206,7 @@ def save_folder(bench: Bench, request: Request) -> None:
         raise MeasureError("The recipe is not measured yet; save the folder once it is.")
     if results[results.current].refused:
         raise MeasureError("The recipe is refused; allow it first, then save the folder.")
-    folder = f"{_file_name(state)}-faster"
+    folder = f"{file_name(results.workload)}-faster"
     bench.session.query("save_folder", recipe=state.recipe, folder=folder)
 
 
@@ -215,7 +215,7 @@ def save_report(bench: Bench, request: Request) -> None:
     state = bench.session.state
     if state.results is None:
         raise MeasureError("Nothing was measured yet; write the report once it is.")
-    path = Path(f"{_file_name(state)}-results.html")
+    path = Path(f"{file_name(state.results.workload)}-results.html")
     write_text(path, report_page(state.results, state.recipe, state.record("candidates")))
     bench.session.show(TAKEN, f"saved: {path.name}")
 
@@ -236,11 +236,6 @@ def report_page(results: Results, recipe: Recipe, candidates: Candidates | None 
 
 def _section(heading: str, record: Results | Candidates) -> str:
     return f'<h2>{heading}</h2><div class="table">{record.as_table()._repr_html_()}</div>'
-
-
-def _file_name(state: State) -> str:
-    name = state.results.workload if state.results else state.recipe.workload or "model"
-    return re.sub(r"[^\w.-]+", "_", str(name)).strip("._") or "model"
 
 
 def _state(state: State, context: Context) -> dict[str, Any]:
