@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy
-
 from ...model.formats import AUTOCAST, NAMES
 from ...profiler import side_by_side
 from ...quantization import obstacle
@@ -38,7 +36,7 @@ def packed_profile(profile: Profile) -> dict[str, Any]:
         "latency_ms": profile.latency_ms,
         "total_ms": profile.total_ms,
         "layer": [row.layer for row in rows],
-        "parent": numpy.asarray(parents, "<i4").tobytes(),
+        "parent": integers(parents),
         "kind": numbered(row.kind for row in rows),
         "output": numbered(_shape(row) for row in rows),
         "bound": numbered(row.verdict or "" for row in rows),

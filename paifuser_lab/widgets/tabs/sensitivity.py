@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy
 import traitlets
 
 from ...errors import RecipeError
@@ -16,7 +14,7 @@ from ...variant.recipe import Recipe
 from ...views.sensitivity import agreement, title
 from ..panel import AskedPanel
 from ..section import Request, Section, no_weights
-from ..wire import numbered, pictured
+from ..wire import floats, numbered, pictured
 
 
 class SensitivityPanel(AskedPanel):
@@ -74,7 +72,7 @@ def packed_sensitivity(sensitivity: Sensitivity) -> dict[str, Any]:
         "layer": [row.layer for row in sensitivity.rows],
         "kind": numbered(row.kind for row in sensitivity.rows),
         "note": numbered(row.note or "" for row in sensitivity.rows),
-        "parameters": numpy.asarray([row.parameters for row in sensitivity.rows], "<f4").tobytes(),
+        "parameters": floats(row.parameters for row in sensitivity.rows),
         "predicted": {
             name: _estimates([row.get(name, {}).get(sensitivity.method) for row in scores])
             for name in sensitivity.formats
@@ -87,13 +85,9 @@ def packed_sensitivity(sensitivity: Sensitivity) -> dict[str, Any]:
 
 
 def _estimates(estimates: Sequence[Estimate | None]) -> dict[str, bytes]:
-    values = [math.nan if score is None else score.value for score in estimates]
-    errors = [
-        math.nan if score is None or score.error is None else score.error for score in estimates
-    ]
     return {
-        "value": numpy.asarray(values, "<f4").tobytes(),
-        "error": numpy.asarray(errors, "<f4").tobytes(),
+        name: floats(None if score is None else getattr(score, name) for score in estimates)
+        for name in ("value", "error")
     }
 
 
