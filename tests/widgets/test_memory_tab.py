@@ -25,9 +25,9 @@ from paifuser_lab.widgets.tabs import memory_pool as pool_tab
 from paifuser_lab.widgets.tabs.memory_fit import limit_of, packed_fit
 from paifuser_lab.widgets.tabs.memory_pool import effects, with_switch
 from paifuser_lab.widgets.wire import pictured
+from tests.support.bench import TIMEOUT_S, opened, send
 from tests.support.snapshots import dump, recorded
 
-TIMEOUT_S = 120.0
 HTML_NAME = "<img src=x onerror=alert(1)>"
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,13 +47,8 @@ def workload():
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("memory"))
-        patch.setattr("paifuser_lab.jobs.measuring.PROFILE_S", 0.05)
-        bench = lab.Workbench(workload(), rounds=1, seconds=0.1)
-        bench.wait(TIMEOUT_S)
+    with opened(workload(), tmp_path_factory.mktemp("memory")) as bench:
         yield bench
-        bench.close()
 
 
 @pytest.fixture
@@ -62,11 +57,6 @@ def bench(shared):
     shared.session.set_error(None)
     shared.wait(TIMEOUT_S)
     return shared
-
-
-def send(bench, **request):
-    bench.requests = [{**request, "id": bench.served + 1}]
-    return bench.wait(TIMEOUT_S)
 
 
 # The limit.
