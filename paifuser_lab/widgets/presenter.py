@@ -125,6 +125,7 @@ class Presenter:
     def _common(self, state: State) -> dict[str, Any]:
         """The header, the recipe, the worker's progress, and suggested steps."""
         has_data = self.work.metric is not None and self.work.test is not None
+        compared = state.comparison
         sources = (
             state.profile,
             state.baseline,
@@ -139,7 +140,7 @@ class Presenter:
             "story": story(state),
             "quality": quality(state),
             "others": list(state.others),
-            "threads": _threads(state),
+            "threads": compared[compared.baseline].threads if compared else None,
             "waiting": state.status == "waiting",
             "queries": queries(state),
             "status": state.status,
@@ -238,12 +239,6 @@ def queries(state: State) -> dict[str, dict[str, Any]]:
         }
         for name, query in QUERIES.items()
     }
-
-
-def _threads(state: State) -> int | None:
-    """The number of threads of every measurement of the session."""
-    compared = state.comparison
-    return compared[compared.baseline].threads if compared else None
 
 
 def _figure(
