@@ -7,9 +7,9 @@ defined in costs.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ SLACK = 1e-9  # of a limit: exceeding it by less is rounding
 TIGHTENING = 3e-6
 
 Vector = NDArray[numpy.float64]
+Rows = tuple[Vector, float, float | Vector]  # of a constraint, with their least and most
 
 
 class Cost(NamedTuple):
@@ -127,7 +128,7 @@ class _Matrix:
         return self._solve(minimise, tightened)
 
     def _solve(self, minimise: str, limits: Mapping[str, float]) -> Solution | None:
-        from scipy.optimize import Bounds, milp
+        from scipy.optimize import Bounds, LinearConstraint, milp
 
         goal = self._row(minimise)
         result = milp(
@@ -135,10 +136,13 @@ class _Matrix:
             integrality=numpy.ones(self.width),
             bounds=Bounds(0, 1),
             constraints=[
-                *self._one_format_each(),
-                *self._equal(),
-                *self._products(),
-                *self._limits(limits),
+                LinearConstraint(*rows)
+                for rows in (
+                    *self._one_format_each(),
+                    *self._equal(),
+                    *self._products(),
+                    *self._limits(limits),
+                )
             ],
             options={"time_limit": SECONDS, "mip_rel_gap": 0.0},
         )
@@ -175,56 +179,38 @@ class _Matrix:
         """
         return float(numpy.abs(row).max(initial=0.0)) or 1.0
 
-    def _one_format_each(self) -> list[Any]:
-        from scipy.optimize import LinearConstraint
-
+    def _one_format_each(self) -> Iterator[Rows]:
         rows = numpy.zeros((len(self.program.options), self.width))
         for index, (layer, _) in enumerate(self.choices):
             rows[layer, index] = 1
-        return [LinearConstraint(rows, 1, 1)]
+        yield rows, 1.0, 1.0
 
-    def _equal(self) -> list[Any]:
+    def _equal(self) -> Iterator[Rows]:
         """A format of one layer of a pair is that of the other."""
-        from scipy.optimize import LinearConstraint
-
-        rows = []
         for first, second in self.program.equal:
             for name in self.program.options[first]:
-                rows.append(numpy.zeros(self.width))
-                rows[-1][self.index_of[first, name]] = 1
-                rows[-1][self.index_of[second, name]] = -1
-        return [LinearConstraint(numpy.stack(rows), 0, 0)] if rows else []
+                row = numpy.zeros(self.width)
+                row[self.index_of[first, name]] = 1
+                row[self.index_of[second, name]] = -1
+                yield row, 0.0, 0.0
 
-    def _products(self) -> list[Any]:
+    def _products(self) -> Iterator[Rows]:
         """A product is at most either factor, and at least their sum minus one."""
-        from scipy.optimize import LinearConstraint
-
-        if not self.savings:
-            return []
-        rows = numpy.zeros((3 * len(self.savings), self.width))
-        upper = numpy.tile([0.0, 0.0, 1.0], len(self.savings))
         for index, saving in enumerate(self.savings):
             product = len(self.choices) + index
             first = self.index_of[saving.first, saving.first_format]
             second = self.index_of[saving.second, saving.second_format]
-            rows[3 * index, [product, first]] = 1, -1
-            rows[3 * index + 1, [product, second]] = 1, -1
-            rows[3 * index + 2, [first, second, product]] = 1, 1, -1
-        return [LinearConstraint(rows, -numpy.inf, upper)]
+            rows = numpy.zeros((3, self.width))
+            rows[0, [product, first]] = 1, -1
+            rows[1, [product, second]] = 1, -1
+            rows[2, [first, second, product]] = 1, 1, -1
+            yield rows, -numpy.inf, numpy.array([0.0, 0.0, 1.0])
 
-    def _limits(self, limits: Mapping[str, float]) -> list[Any]:
-        from scipy.optimize import LinearConstraint
-
-        constraints = []
+    def _limits(self, limits: Mapping[str, float]) -> Iterator[Rows]:
         for name, limit in limits.items():
             row = self._row(name)
             scale = self._scale(row)
-            constraints.append(
-                LinearConstraint(
-                    row / scale, -numpy.inf, (limit - getattr(self.program.base, name)) / scale
-                )
-            )
-        return constraints
+            yield row / scale, -numpy.inf, (limit - getattr(self.program.base, name)) / scale
 
 
 def _is_saved(saving: Saving, formats: Sequence[str]) -> bool:
