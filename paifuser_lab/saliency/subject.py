@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -133,13 +133,21 @@ class Subject:
     def changed(
         self, weights: Mapping[str, Tensor], inputs: Mapping[str, Change]
     ) -> Iterator[None]:
-        """Use other weights in some layers, and change the inputs of some."""
-        replaced = {
-            (self.layers[name].module, self.layers[name].parameter): weight
-            for name, weight in weights.items()
-        }
-        inputs_of = {self.layers[name].module: change for name, change in inputs.items()}
-        with weights_replaced(replaced), inputs_changed(inputs_of):
+        """Use other weights in some layers, and change the inputs of some at every call. Where
+        layers share a weight, only those named have another.
+        """
+        with ExitStack() as stack:
+            for name, weight in weights.items():
+                layer = self.layers[name]
+                parameters = layer.module._parameters
+                before = parameters[layer.parameter]
+                stack.callback(parameters.__setitem__, layer.parameter, before)
+                parameters[layer.parameter] = weight  # type: ignore[assignment]
+            for name, change in inputs.items():
+                hook = self.layers[name].module.register_forward_pre_hook(
+                    _input_hook(change), with_kwargs=True
+                )
+                stack.callback(hook.remove)
             yield
 
     @contextmanager
@@ -242,37 +250,9 @@ def _no_fast_path() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-@contextmanager
-def weights_replaced(weights: Mapping[tuple[nn.Module, str], Tensor]) -> Iterator[None]:
-    """Replace parameters of modules by other values; where modules share one, only those named
-    change.
-    """
-    before = [(module, name, module._parameters[name]) for module, name in weights]
-    try:
-        for (module, name), weight in weights.items():
-            module._parameters[name] = weight  # type: ignore[assignment]
-        yield
-    finally:
-        for module, name, parameter in before:
-            module._parameters[name] = parameter
-
-
-@contextmanager
-def inputs_changed(changes: Mapping[nn.Module, Change]) -> Iterator[None]:
-    """Apply a function to the input of layers at every call; integer inputs, such as tokens, are
-    not changed.
-    """
-    handles = []
-    try:
-        for layer, change in changes.items():
-            handles.append(layer.register_forward_pre_hook(_input_hook(change), with_kwargs=True))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def _input_hook(change: Change) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any]:
+    """A hook that changes a layer's first input; integers, such as tokens, are not changed."""
+
     def changed(value: Any) -> Any:
         return change(value) if isinstance(value, Tensor) and value.is_floating_point() else value
 
