@@ -20,6 +20,7 @@ from ..model.watch import describe, first_nan, has_nan, watching
 from ..workload import Workload, running
 from ..workload.data import Batch as Batch
 from ..workload.data import SampledBatches
+from ..workload.seeding import preserve_rng, seed_all
 
 Change = Callable[[Tensor], Tensor]
 RANGE_BATCHES = 16  # to find the ranges of int8 layers' inputs
@@ -71,7 +72,7 @@ class Subject:
 
     def output(self, batch: Batch) -> Any:
         """The model's output; a model that draws random numbers draws the same ones each time."""
-        seed_generators(self.work.device, self.seed + (batch.number or 0))
+        seed_all(self.work.device, self.seed, batch.number or 0)
         try:
             return batch.inputs.clone()(self.work.model)
         except Exception as error:
@@ -218,26 +219,14 @@ def twice_differentiable(model: nn.Module) -> Iterator[None]:
     its layers.
     """
     device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
-    devices = [device] if device.type == "cuda" else []
-    full_precision = torch.autocast(device.type, enabled=False)
     with (
         running(model),
-        torch.random.fork_rng(devices=devices),
+        preserve_rng(device),
         sdpa_kernel(SDPBackend.MATH),
         _no_fast_path(),
-        full_precision,
+        torch.autocast(device.type, enabled=False),
     ):
         yield
-
-
-def seed_generators(device: torch.device, seed: int) -> None:
-    """Seed the CPU's generator and that of the model's device; those of other devices are not
-    changed.
-    """
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
 
 
 @contextmanager
