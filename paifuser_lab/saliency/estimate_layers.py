@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -221,12 +222,17 @@ def _agreement(method: str, rows: tuple[LayerSensitivity, ...], name: str) -> fl
         for by_method in scores
         if method in by_method and REFERENCE in by_method
     ]
-    if len(pairs) < MIN_LAYERS or any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
-        return None
-    import pandas
+    return rank_correlation(pairs) if len(pairs) >= MIN_LAYERS else None
 
-    predicted, measured = (pandas.Series(side).rank() for side in zip(*pairs, strict=True))
-    return float(predicted.corr(measured))
+
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Spearman's rank correlation; None where either side does not vary, or has a NaN."""
+    from scipy.stats import spearmanr
+
+    if any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
+        return None
+    rank = float(spearmanr(*zip(*pairs, strict=True)).statistic)
+    return rank if math.isfinite(rank) else None
 
 
 def uncertain_formats(rows: Iterable[LayerSensitivity], formats: Iterable[str]) -> list[str]:

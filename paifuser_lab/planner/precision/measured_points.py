@@ -7,13 +7,11 @@ that predictions and measurements are comparable.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from statistics import median
 from typing import Any
-
-from torch import nn
 
 from ...errors import WorkloadError
 from ...machine import threads
@@ -21,6 +19,7 @@ from ...measure import in_turn
 from ...model.weights import weights_bytes
 from ...progress import progress
 from ...records import Achieved, Agreement, Allocation, AllocationPoint
+from ...saliency.estimate_layers import rank_correlation
 from ...variant import Variant, apply
 from ...workload import Inputs, Workload, running, workload_of
 from ...workload.data import first_batches
@@ -111,13 +110,10 @@ def _timed(work: Workload, variants: Mapping[str, Variant], seconds: float) -> d
         for model in models.values():
             stack.enter_context(running(model))
         return in_turn(
-            {name: _call(work, model) for name, model in models.items()}, work.device, seconds
+            {name: partial(work.inputs.clone(), model) for name, model in models.items()},
+            work.device,
+            seconds,
         )
-
-
-def _call(work: Workload, model: nn.Module) -> Callable[[], Any]:
-    inputs = work.inputs.clone()
-    return lambda: inputs(model)
 
 
 def _test_batches(work: Workload) -> Iterator[tuple[Inputs, Any]]:
@@ -183,15 +179,5 @@ def agreement(pairs: list[tuple[float, float]]) -> Agreement:
     """Of pairs (prediction, measurement): the median ratio, and the rank correlation."""
     ratios = [measured / predicted for predicted, measured in pairs if predicted > 0]
     return Agreement(
-        points=len(pairs), ratio=median(ratios) if ratios else None, rank=_rank_correlation(pairs)
+        points=len(pairs), ratio=median(ratios) if ratios else None, rank=rank_correlation(pairs)
     )
-
-
-def _rank_correlation(pairs: list[tuple[float, float]]) -> float | None:
-    from scipy.stats import spearmanr
-
-    first, second = (set(values) for values in zip(*pairs, strict=True))
-    if len(first) < 2 or len(second) < 2:
-        return None
-    rank: Any = spearmanr(*zip(*pairs, strict=True)).statistic
-    return float(rank) if math.isfinite(rank) else None
