@@ -135,7 +135,7 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measurements count as taken on a quiet machine: the tests beside this one keep it busy."""
 
     def quality(watch: MachineWatch, **figures: Any) -> Quality:
-        return Quality(others_share=0.0, rows_share=figures.get("rows_share"))
+        return Quality(others_share=0.0)
 
     monkeypatch.setattr(MachineWatch, "quality", quality)
 

@@ -124,8 +124,7 @@ def _sensitivity(context: QueryContext) -> Iterator[Records]:
     sensitivity = saliency.sensitivity(
         context.work, seconds=context.seconds, should_stop=context.should_stop
     )
-    if sensitivity is not None and sensitivity.rows:
-        yield {"sensitivity": sensitivity}
+    yield {"sensitivity": sensitivity}
 
 
 @query("importance", "weighing", "how much each channel matters, in seconds", 20.0)
@@ -133,8 +132,7 @@ def _importance(context: QueryContext) -> Iterator[Records]:
     importance = saliency.importance(
         context.work, seconds=context.seconds, should_stop=context.should_stop
     )
-    if importance is not None and importance.rows:
-        yield {"importance": importance}
+    yield {"importance": importance}
     yield from _coupling(context)
 
 

@@ -74,7 +74,6 @@ class MachineWatch:
         waited_share: float | None = None,
         spread: float | None = None,
         sleeps: float | None = None,
-        rows_share: float | None = None,
         intervals: Sequence[tuple[float, float]] = (),
         with_processes: bool = True,
     ) -> Quality:
@@ -86,7 +85,6 @@ class MachineWatch:
             waited_share=waited_share,
             spread=spread,
             sleeps=sleeps,
-            rows_share=rows_share,
             clock_share=_CLOCK.share(),
             is_hopeless=bool(intervals) and all(is_useless(interval) for interval in intervals),
             busiest=self._busiest(now, others * now.use.cores) if now and others else (),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -77,7 +77,6 @@ class Estimation:
     estimator: Estimator
     running_means: dict[Key, RunningMean]
     seconds: float = 0.0
-    _began: float = field(default=0.0, repr=False)
 
     @classmethod
     def of(cls, estimator: Estimator, earlier: Sensitivity | None) -> Estimation:

@@ -137,9 +137,10 @@ def measure_subject(subject: Subject, *, seconds: float) -> Findings:
     run.training |= training
     findings = Findings(subject, run, is_interrupted=run.is_interrupted)
     if subject.work is not None:
-        for find in (_time, _evaluate):
-            if not findings.is_interrupted:
-                find(findings, subject.work, seconds)
+        if not findings.is_interrupted:
+            _time(findings, subject.work, seconds)
+        if not findings.is_interrupted:
+            _evaluate(findings, subject.work)
     return findings
 
 
@@ -213,19 +214,16 @@ def _to_channels_last(tensor: Tensor) -> Tensor:
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
 
 
-def _evaluate(findings: Findings, work: Workload, seconds: float) -> None:
+def _evaluate(findings: Findings, work: Workload) -> None:
     """Evaluate the metric if there is a baseline to compare it with."""
     baseline, origin = findings.subject.baseline_metric, findings.subject.origin
-    now = None
     with keep_when_stopped() as ending:
         if baseline is None and origin is not None:
             baseline = origin.evaluate()
         now = None if baseline is None else work.evaluate()
-    if ending.is_stopped:
-        findings.is_interrupted = True
-        return
-    if baseline is not None and now is not None:
-        findings.metrics = (baseline, now)
+        if baseline is not None and now is not None:
+            findings.metrics = (baseline, now)
+    findings.is_interrupted = ending.is_stopped
 
 
 LOOP_HINT = "hand in your own loop: profiler.checklist(lambda: …)"
@@ -259,7 +257,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.2g}%" if share < 0.995 else "100%"
 
 
-def listed(names: list[str], *, most: int = 3) -> str:
-    """The first few names, and the number of the others."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+def listed(names: list[str]) -> str:
+    """The first three names, and the number of the others."""
+    rest = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {rest} more" if rest > 0 else "")
