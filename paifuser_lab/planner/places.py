@@ -8,7 +8,7 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from ..errors import MeasureError, ShouldStop
 from ..machine import hardware
@@ -19,37 +19,18 @@ from .space import Change
 JOIN_S = 60.0  # for a machine to begin
 
 
-class Places(Protocol):
-    """Measures candidates; a context, which ends what is under way."""
-
-    @property
-    def count(self) -> int:
-        """How many candidates are measured at once."""
-
-    def begin(
-        self, change: Change, predicted: float, seconds: float, left: float
-    ) -> Future[Screened | None]:
-        """Measure a candidate in so many seconds, and end all of it in those that are left; None if
-        it was not measured.
-        """
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-
 @dataclass
 class Here:
     """This process, whose stopping is the search's."""
 
     screen: Screen
     should_stop: ShouldStop
-    count: ClassVar[int] = 1
+    count: ClassVar[int] = 1  # how many candidates are measured at once
 
     def begin(
         self, change: Change, predicted: float, seconds: float, left: float
     ) -> Future[Screened | None]:
-        """Measure at once."""
+        """Measure a candidate in so many seconds, at once; None if it was not measured."""
         done: Future[Screened | None] = Future()
         done.set_result(self.screen.screened(change, predicted, seconds, self.should_stop))
         return done
@@ -100,7 +81,7 @@ class RayNodes:
     def begin(
         self, change: Change, predicted: float, seconds: float, left: float
     ) -> Future[Screened | None]:
-        """Measure on a machine that is idle."""
+        """Measure on a machine that is idle, which ends all of it in the seconds that are left."""
         self._join(0)
         self._check_any()
         actor, done = self.idle.pop(), Future[Screened | None]()

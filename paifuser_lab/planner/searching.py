@@ -34,7 +34,7 @@ from ..variant.recipe import Recipe
 from ..workload import Workload, workload_of
 from .contributions import contributions_of
 from .halves import Judge, blind_spot, halves_of
-from .places import Here, Places, RayNodes
+from .places import Here, RayNodes
 from .predict import Predictor, expectations, in_order, parts_of
 from .ranking import EXACT, WIDE_OPEN, Options, is_better, nearest, ranked, with_status
 from .result import SearchResult, targets_of
@@ -167,7 +167,7 @@ class _Search:
         for point, row in self.study.finished.items():
             self._take(point, row)
         self.planned = len(self.space.singles())
-        self.places: Places = (
+        self.places: Here | RayNodes = (
             Here(self.screen, self._is_over)
             if self.workers is None
             else RayNodes(self.workers, self.screen)
