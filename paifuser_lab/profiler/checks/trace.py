@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from ...errors import MeasureError
@@ -58,10 +58,6 @@ class Trace:
         spans = outermost(span for name in names for span in self.host.get(name, []))
         return len(spans) - len(inside(spans, self.named(WATCHING, SYNCHRONIZE, *apart_from)))
 
-    @property
-    def has_backward(self) -> bool:
-        return bool(self.named(BACKWARD))
-
 
 def trace_of(events: Iterable[Any]) -> Trace:
     """Sort the events of torch's profiler into host and device, by name."""
@@ -98,22 +94,6 @@ def joined(spans: Iterable[Span]) -> list[Span]:
     return union
 
 
-def common(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
-    """The intersection of both."""
-    left, right = joined(spans), joined(others)
-    overlaps: list[Span] = []
-    i = j = 0
-    while i < len(left) and j < len(right):
-        begin, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
-        if begin < end:
-            overlaps.append((begin, end))
-        if left[i][1] < right[j][1]:
-            i += 1
-        else:
-            j += 1
-    return overlaps
-
-
 def length(spans: Iterable[Span]) -> int:
     """The length of the union of the spans."""
     return sum(end - begin for begin, end in joined(spans))
@@ -121,25 +101,30 @@ def length(spans: Iterable[Span]) -> int:
 
 def without(spans: Iterable[Span], taken: Iterable[Span]) -> list[Span]:
     """The time of `spans` that lies in none of `taken`."""
-    union = joined(spans)
-    if not union:
-        return []
-    cuts = [(union[0][0], union[0][0]), *joined(taken), (union[-1][1], union[-1][1])]
-    gaps = [(before[1], after[0]) for before, after in pairwise(cuts) if before[1] < after[0]]
-    return common(union, gaps)
+    begins, ends = _borders(taken)
+    left: list[Span] = []
+    for begin, end in joined(spans):
+        for index in range(bisect_right(ends, begin), bisect_left(begins, end)):
+            left.append((begin, begins[index]))
+            begin = ends[index]
+        left.append((begin, end))
+    return [(begin, end) for begin, end in left if begin < end]
 
 
 def inside(spans: Iterable[Span], around: Iterable[Span]) -> list[Span]:
     """The spans that begin within `around`, unchanged: for counting."""
-    regions = joined(around)
-    chosen: list[Span] = []
-    index = 0
-    for begin, end in sorted(spans):
-        while index < len(regions) and regions[index][1] <= begin:
-            index += 1
-        if index < len(regions) and regions[index][0] <= begin:
-            chosen.append((begin, end))
-    return chosen
+    begins, ends = _borders(around)
+    return [
+        span
+        for span in sorted(spans)
+        if bisect_right(begins, span[0]) > bisect_right(ends, span[0])
+    ]
+
+
+def _borders(spans: Iterable[Span]) -> tuple[list[int], list[int]]:
+    """Where the union of the spans begins, and where it ends."""
+    union = joined(spans)
+    return [begin for begin, _ in union], [end for _, end in union]
 
 
 def outermost(spans: Iterable[Span]) -> list[Span]:

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 from ...errors import MeasureError, keep_when_stopped
 from ...model.watch import watching_outermost
 from ...workload import QUIET
-from .trace import LOOP, MODEL, SYNCHRONIZE, WATCHING, Trace, trace_of
+from .trace import BACKWARD, LOOP, MODEL, SYNCHRONIZE, WATCHING, Trace, trace_of
 
 FP16_SMALLEST = 2.0**-24  # 6e-8: half of it rounds to zero
 FP16_LARGEST = 65504.0
@@ -182,7 +182,7 @@ class LoopRun:
     @property
     def is_training(self) -> bool:
         """Whether gradients were computed."""
-        return self.trace.has_backward or self.optimizer_steps > 0
+        return bool(self.trace.named(BACKWARD)) or self.optimizer_steps > 0
 
     @property
     def is_on_device(self) -> bool:
