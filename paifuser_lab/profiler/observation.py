@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import median
 from typing import Any
 
@@ -100,13 +100,11 @@ class Observation:
 
     def fresh_call(self) -> Callable[[], Any]:
         """A call on its own copy of the inputs, which a model may write into."""
-        inputs, model = self.work.inputs.clone(), self.work.model
-        return lambda: inputs(model)
+        return partial(self.work.inputs.clone(), self.work.model)
 
     def fresh_layered_call(self) -> Callable[[], Any]:
         """A call of the model with the layers, by eager torch."""
-        inputs, model = self.work.inputs.clone(), self.layered
-        return lambda: inputs(model)
+        return partial(self.work.inputs.clone(), self.layered)
 
 
 def in_tree_order(layers: Iterable[str]) -> list[str]:

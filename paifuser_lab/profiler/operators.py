@@ -89,11 +89,11 @@ def _note_output(operators: Operators, layer: str, output: Any) -> None:
         return
     operators.output_shapes[layer] = _shapes(tensors)
     operators.dtypes[layer] = str(tensors[0].dtype).removeprefix("torch.")
-    if _is_channels_last(tensors[0]):
+    if is_channels_last(tensors[0]):
         operators.channels_last.add(layer)
 
 
-def _is_channels_last(tensor: Tensor) -> bool:
+def is_channels_last(tensor: Tensor) -> bool:
     """Whether it is channels-last only: with one channel or one pixel both layouts are the same."""
     is_image = not tensor.is_nested and tensor.layout is torch.strided and tensor.ndim == 4
     return (

@@ -20,6 +20,7 @@ from ...model.formats import FLOATS, Range
 from ...model.graph import Graph
 from ...model.layers import channel_of, tied_layers
 from ...model.watch import describe, watching
+from ...profiler.operators import is_channels_last
 from ...quantization import handovers, obstacles_of, trace_graph
 from ...workload import Workload, running
 
@@ -120,7 +121,7 @@ def _likeness(module: nn.Module, norm: nn.Module | None, inputs: Tensor) -> str:
     shape = "×".join(map(str, inputs.shape))
     layout = (
         "channels-last"
-        if _is_channels_last(inputs)
+        if is_channels_last(inputs)
         else "dense"
         if inputs.is_contiguous()
         else f"strides {inputs.stride()}"
@@ -128,14 +129,6 @@ def _likeness(module: nn.Module, norm: nn.Module | None, inputs: Tensor) -> str:
     return (
         f"{kind} · {shape} {str(inputs.dtype).removeprefix('torch.')} {layout} on "
         f"{inputs.device.type}"
-    )
-
-
-def _is_channels_last(inputs: Tensor) -> bool:
-    return (
-        inputs.ndim == 4
-        and not inputs.is_contiguous()
-        and inputs.is_contiguous(memory_format=torch.channels_last)
     )
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from ...model.copying import copied
 from ...progress import progress
 from ...records import Check, counted
 from ...workload import Derived, Workload, running, workload_of
+from ..operators import is_channels_last
 from .watch import LoopRun, training_layers, watch
 
 CALLS = 3
@@ -157,7 +159,7 @@ def _time(findings: Findings, work: Workload, seconds: float) -> None:
 
 def _candidates(findings: Findings, work: Workload) -> list[Candidate]:
     now = torch.get_num_threads()
-    candidates = [Candidate(AS_IT_IS, _call(work.model, work), now, work.device)]
+    candidates = [Candidate(AS_IT_IS, _call(work), now, work.device)]
     if work.device.type != "cpu":
         findings.reasons["threads"] = (
             f"the model runs on {work.device}, where the CPU's threads do not compute"
@@ -172,17 +174,14 @@ def _candidates(findings: Findings, work: Workload) -> list[Candidate]:
             findings.settled["threads"] = (
                 f"{counted(now, 'thread')}, the only sensible number on this machine"
             )
-        candidates += [
-            Candidate(with_threads(count), _call(work.model, work), count) for count in counts
-        ]
+        candidates += [Candidate(with_threads(count), _call(work), count) for count in counts]
     if (call := _channels_last(findings, work)) is not None:
         candidates.append(Candidate(CHANNELS_LAST, call, now, work.device))
     return candidates
 
 
-def _call(model: nn.Module, work: Workload) -> Callable[[], Any]:
-    inputs = work.inputs.clone()
-    return lambda: inputs(model)
+def _call(work: Workload) -> Callable[[], Any]:
+    return partial(work.inputs.clone(), work.model)
 
 
 def _channels_last(findings: Findings, work: Workload) -> Callable[[], Any] | None:
@@ -193,7 +192,7 @@ def _channels_last(findings: Findings, work: Workload) -> Callable[[], Any] | No
     if not convolutions or all(tensor.ndim != 4 for tensor in work.inputs.tensors):
         findings.reasons["memory layout"] = "no convolution takes images"
         return None
-    if any(_is_channels_last(layer.weight) for layer in convolutions):
+    if any(is_channels_last(layer.weight) for layer in convolutions):
         findings.settled["memory layout"] = "already channels last"
         return None
     try:
@@ -203,11 +202,6 @@ def _channels_last(findings: Findings, work: Workload) -> Callable[[], Any] | No
         return None
     inputs = work.inputs.clone()
     return lambda: inputs.map(_to_channels_last)(model)
-
-
-def _is_channels_last(weight: Tensor) -> bool:
-    """Whether the weight is channels-last only; for a 1 × 1 kernel both layouts are the same."""
-    return weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
 
 
 def _to_channels_last(tensor: Tensor) -> Tensor:
