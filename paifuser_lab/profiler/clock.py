@@ -15,11 +15,11 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..model.watch import watching
 
-IDLE_LAYERS = 400
+IDLE_LAYERS = 400  # that do nothing, called one after another
 CALIBRATIONS = 15
 
 
@@ -116,23 +116,11 @@ class _CudaClock:
         return dict(spent)
 
 
-class _Idle(nn.Module):
-    """Layers that do nothing, called one after another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Identity() for _ in range(IDLE_LAYERS))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-
 @cache
 def call_costs_ms() -> tuple[float, float]:
     """The cost of calling a layer and the cost of watching the call, both on this machine."""
-    model, x = _Idle().eval(), torch.zeros(1)
+    model = nn.Sequential(*(nn.Identity() for _ in range(IDLE_LAYERS)))
+    x = torch.zeros(1)
     cpu = torch.device("cpu")
     plain, watched = [], []
     for _ in range(CALIBRATIONS):
