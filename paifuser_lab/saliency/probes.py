@@ -74,17 +74,10 @@ class Pilot:
         return self.seconds * self.spread(traces)
 
 
-@dataclass(frozen=True)
-class ProbeChoice:
-    """The chosen method, a note on why, and the traces from the pilot probes."""
-
-    method: ProbeMethod
-    note: str
-    means: dict[str, float]
-
-
-def choose_method(slope: Slope, layers: list[str], generator: torch.Generator) -> ProbeChoice:
-    """Try the methods on one batch."""
+def choose_method(
+    slope: Slope, layers: list[str], generator: torch.Generator
+) -> tuple[ProbeMethod, str, dict[str, float]]:
+    """Try the methods on one batch; the better one, a note on why, and the traces so far."""
     by_layer = _pilot(layer_by_layer, slope, layers, generator)
     traces = by_layer.means
     pilots = [_pilot(joint, slope, layers, generator), by_layer]
@@ -94,7 +87,7 @@ def choose_method(slope: Slope, layers: list[str], generator: torch.Generator) -
         f"spread {pilot.spread(traces) ** 0.5:.2f}"
         for pilot in pilots
     )
-    return ProbeChoice(best.method, f"trace: probed {NAMES[best.method]} ({facts})", traces)
+    return best.method, f"trace: probed {NAMES[best.method]} ({facts})", traces
 
 
 def _pilot(

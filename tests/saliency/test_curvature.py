@@ -212,9 +212,9 @@ def test_the_probe_method_with_the_lowest_cost_for_its_variance_is_chosen(monkey
         for name, method in zip(("joint", "layer_by_layer"), methods, strict=True):
             monkeypatch.setattr(probes, name, method)
         monkeypatch.setattr(probes, "NAMES", dict(zip(methods, ("joint", "single"), strict=True)))
-        choice = probes.choose_method(seen, ["0", "2"], seeded())
-        assert choice.method is methods[expected]
-        assert choice.means == pytest.approx(truth) and "spread" in choice.note
+        method, note, traces = probes.choose_method(seen, ["0", "2"], seeded())
+        assert method is methods[expected]
+        assert traces == pytest.approx(truth) and "spread" in note
 
 
 def test_every_probe_method_has_the_exact_trace_as_its_mean():

@@ -13,7 +13,7 @@ import torch
 
 from ...records import Curvature, Estimate, Sensitivity
 from ..curvature import slope
-from ..probes import ProbeChoice, choose_method, joint
+from ..probes import ProbeMethod, choose_method, joint
 from ..subject import Batch, Key, Subject
 from .estimator import Estimator, layers_of
 
@@ -31,7 +31,7 @@ class Trace(Estimator):
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
         self.generator = torch.Generator().manual_seed(subject.seed)
-        self.choice: ProbeChoice | None = None
+        self.method: ProbeMethod | None = None
 
     @property
     def keys(self) -> list[Key]:
@@ -41,19 +41,19 @@ class Trace(Estimator):
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
         layers = layers_of(keys)
         loss_slope = slope(self.subject, batch, layers)
-        if self.choice is None:
-            self.choice = choose_method(loss_slope, layers, self.generator)
-            self.notes.append(self.choice.note)
-            yield from ((key, self.choice.means[key.layer]) for key in keys)
+        if self.method is None:
+            self.method, note, traces = choose_method(loss_slope, layers, self.generator)
+            self.notes.append(note)
+            yield from ((key, traces[key.layer]) for key in keys)
             return
-        if self.choice.method is joint:
+        if self.method is joint:
             probes = [joint(loss_slope, layers, self.generator) for _ in range(JOINT_PROBES)]
             yield from (
                 (key, sum(probe[key.layer] for probe in probes) / JOINT_PROBES) for key in keys
             )
             return
         for key in keys:
-            yield key, self.choice.method(loss_slope, [key.layer], self.generator)[key.layer]
+            yield key, self.method(loss_slope, [key.layer], self.generator)[key.layer]
 
     def scores(self, means: Mapping[Key, Estimate]) -> dict[Key, Estimate]:
         return {
