@@ -15,17 +15,16 @@ from typing import Any
 import numpy
 
 from ..engines import EngineNode
-from ..quantization import Int8Layer
 from ..records import ENGINE_ROW, Kernel, LayerProfile, OperatorProfile
 from .clock import operator_cost_ms
 from .cost import Cost
 from .observation import (
     Observation,
-    detail_of,
+    described,
     in_tree_order,
     rolled_up,
+    roofline,
     sums_of,
-    weight_shape,
     weights_by_layer,
 )
 
@@ -66,20 +65,14 @@ def _own_figures(
 ) -> dict[str, Any]:
     """The description and own figures of a layer."""
     recorded = observation.operators
-    module = observation.layered.get_submodule(name)
     costs = [cost for (layer, _), cost in recorded.costs.items() if layer == name]
     is_leaf = bool(name) and not any(other.startswith(f"{name}.") for other in recorded.entered)
     into = joined.get(name) if is_leaf else None
     row = {
-        "layer": name,
-        "kind": type(module).__name__,
-        "detail": detail_of(module),
+        **described(observation, name, observation.layered.get_submodule(name)),
         "calls": recorded.entered.get(name, 0) if name else 1,
         "flops": sum(cost.flops for cost in costs),
         "macs": sum(cost.macs for cost in costs),
-        "output_shapes": recorded.output_shapes.get(name, ()),
-        "dtype": "int8" if isinstance(module, Int8Layer) else recorded.dtypes.get(name, ""),
-        "weight_shape": weight_shape(module),
         "reads_from": () if into else tuple(recorded.reads_from.get(name, ())),
         "joined_into": into,
         **_of_nodes(led),
@@ -188,19 +181,11 @@ def _limits(
     here = {row["layer"], *(layer for layer, into in joined.items() if into == row["layer"])}
     costs = observation.operators.costs
     flops = sum(cost.flops for (layer, _), cost in costs.items() if layer in here)
-    ceiling = observation.ceiling
-    rate = ceiling.rate(row["dtype"]) or ceiling.fp32_gflops
-    computing = flops / rate / 1e6
-    moving = (row["read_bytes"] + row["written_bytes"]) / ceiling.bandwidth_gbs / 1e6
+    moved = row["read_bytes"] + row["written_bytes"]
     smallest = min([ms for node in observation.nodes if (ms := median(node.ms)) > 0] or [0.0])
     overhead = min(row["self_ms"], len(led) * min(smallest, operator_cost_ms()))
-    limits = {"compute": computing, "memory": moving, "overhead": overhead}
-    is_known = computing or moving
-    return {
-        "overhead_ms": overhead if is_known else 0.0,
-        "roof_ms": max(computing, moving),
-        "verdict": max(limits, key=lambda name: limits[name]) if is_known else None,
-    }
+    limits = roofline(observation, row["dtype"], flops, moved, overhead)
+    return limits if limits["roof_ms"] else {}  # nothing is known of its work
 
 
 def _engine_itself(

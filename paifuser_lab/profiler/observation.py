@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..engines import Engine, EngineNode, NodeRecorder
 from ..model.weights import parameter_count
+from ..quantization import Int8Layer
 from ..records import Alternative, CallTimeline, Ceiling, Hardware, Quality
 from ..workload import Workload
 from .clock import Run
@@ -172,12 +173,29 @@ def weights_by_layer(model: nn.Module) -> dict[str, int]:
     }
 
 
-def weight_shape(module: nn.Module) -> tuple[int, ...]:
-    """The shape of a layer's weight; empty if it has none."""
-    weight = getattr(module, "weight", None)
-    return tuple(weight.shape) if isinstance(weight, Tensor) else ()
+def described(observation: Observation, layer: str, module: nn.Module) -> dict[str, Any]:
+    """The fields of a row that name its layer, and say what it is and returns."""
+    weight, recorded = getattr(module, "weight", None), observation.operators
+    return {
+        "layer": layer,
+        "kind": type(module).__name__,
+        "detail": "" if any(module.children()) else module.extra_repr(),
+        "output_shapes": recorded.output_shapes.get(layer, ()),
+        "dtype": "int8" if isinstance(module, Int8Layer) else recorded.dtypes.get(layer, ""),
+        "weight_shape": tuple(weight.shape) if isinstance(weight, Tensor) else (),
+    }
 
 
-def detail_of(module: nn.Module) -> str:
-    """The options of a layer without children, by `extra_repr`."""
-    return "" if any(module.children()) else module.extra_repr()
+def roofline(
+    observation: Observation, dtype: str, flops: int, moved_bytes: int, overhead_ms: float
+) -> dict[str, Any]:
+    """The time of a row's work at each limit of this machine, and the binding limit."""
+    ceiling = observation.ceiling
+    computing = flops / (ceiling.rate(dtype) or ceiling.fp32_gflops) / 1e6
+    moving = moved_bytes / ceiling.bandwidth_gbs / 1e6
+    limits = {"compute": computing, "memory": moving, "overhead": overhead_ms}
+    return {
+        "overhead_ms": overhead_ms,
+        "roof_ms": max(computing, moving),
+        "verdict": max(limits, key=lambda name: limits[name]),
+    }

@@ -22,11 +22,11 @@ from .cost import Cost
 from .engine_rows import engine_rows, opaque_row
 from .observation import (
     Observation,
-    detail_of,
+    described,
     in_tree_order,
     rolled_up,
+    roofline,
     sums_of,
-    weight_shape,
     weights_by_layer,
 )
 
@@ -57,8 +57,7 @@ def profile_of(observation: Observation) -> Profile:
     layers = (
         engine_rows(observation) if observation.recorder else _all_rows(observation, watching_ms)
     )
-    plain = observation.plain_ms or [sum(row.self_ms for row in layers)]
-    low, high = numpy.percentile(plain, [25, 75])
+    low, high = numpy.percentile(observation.plain_ms, [25, 75])
     pairs = zip(observation.watched_ms, observation.plain_ms, strict=False)
     profile = Profile(
         workload=observation.work.name,
@@ -69,10 +68,10 @@ def profile_of(observation: Observation) -> Profile:
         threads=observation.threads,
         ceiling=observation.ceiling,
         vector_width=observation.vector_width,
-        latency_ms=median(plain),
+        latency_ms=median(observation.plain_ms),
         latency_spread_ms=(float(low), float(high)),
         rounds_ms=tuple(observation.plain_ms),
-        slowdown_while_profiling=median([watched / alone - 1 for watched, alone in pairs] or [0.0]),
+        slowdown_while_profiling=median(watched / alone - 1 for watched, alone in pairs),
         watching_us=watching_ms * 1e3,
         call_us=call_ms * 1e3,
         operator_us=operator_cost_ms() * 1e3,
@@ -92,8 +91,8 @@ def _all_rows(observation: Observation, watching_ms: float) -> tuple[LayerProfil
     # on a device the clock runs there, and watching is free
     cost_ms = watching_ms if observation.work.device.type == "cpu" else 0.0
     corrected = [run.corrected(cost_ms) for run in observation.runs]
-    names = dict.fromkeys(layer for run in [{"": 0.0}, *corrected] for layer in run)
-    own = {layer: [run.get(layer, 0.0) for run in corrected] or [0.0] for layer in names}
+    names = dict.fromkeys(layer for run in corrected for layer in run)
+    own = {layer: [run.get(layer, 0.0) for run in corrected] for layer in names}
     first, *rest = _rows(observation, own, _homes(observation, own))
     opaque = observation.engine.opaque if observation.engine else ""
     return (opaque_row(first, opaque) if opaque else first, *rest)
@@ -106,7 +105,7 @@ def _watching_ms(observation: Observation) -> float:
     error of the rows and stays visible.
     """
     _, idle_ms = call_costs_ms()
-    if not observation.plain_ms or observation.work.device.type != "cpu":
+    if observation.work.device.type != "cpu":
         return idle_ms
     excess = [
         run.total_ms - alone
@@ -139,7 +138,7 @@ def _rows(
     for name in names:
         low, high = numpy.percentile(runs[name], [25, 75])
         yield LayerProfile(
-            **{key: value for key, value in selves[name].items() if key != "bytes"},
+            **selves[name],
             **sums[name],
             total_spread_ms=(float(low), float(high)),
             backward_self_ms=None if backward is None else backward.get(name, 0.0),
@@ -154,11 +153,7 @@ def _own_figures(
     operators, inside = _operators(observation, home), least_inside(observation, home)
     modules = dict(observation.layered.named_modules(remove_duplicate=False))
     recorded = observation.operators
-    calls = (
-        {layer: max(run.calls.get(layer, 0) for run in observation.runs) for layer in own}
-        if observation.runs
-        else {}
-    )
+    calls = {layer: max(run.calls.get(layer, 0) for run in observation.runs) for layer in own}
     selves: dict[str, dict[str, Any]] = {}
     for name in names:
         times = own.get(name, [0.0])
@@ -169,17 +164,10 @@ def _own_figures(
             for key in ("flops", "macs", "read_bytes", "written_bytes")
         }
         row = {
-            "layer": name,
-            "kind": type(modules[name]).__name__,
-            "detail": detail_of(modules[name]),
+            **described(observation, name, modules[name]),
             "calls": calls.get(name, 0),
             "self_ms": float(numpy.median(times)),
             "self_spread_ms": (float(low), float(high)),
-            "output_shapes": recorded.output_shapes.get(name, ()),
-            "dtype": "int8"
-            if isinstance(modules[name], Int8Layer)
-            else recorded.dtypes.get(name, ""),
-            "weight_shape": weight_shape(modules[name]),
             "is_channels_last": name in recorded.channels_last,
             "peak_bytes": observation.held.get(name),
             "reads_from": _reads_from(name, recorded.reads_from, home),
@@ -188,7 +176,6 @@ def _own_figures(
                 for key, (count, ms) in observation.kernels.get(name, {}).items()
             ),
             "alternatives": observation.alternatives.get(name, ()),
-            "bytes": counts["read_bytes"] + counts["written_bytes"],
             **counts,
         }
         selves[name] = row | limits_of(observation, row, ran, min(times) - inside.get(name, 0.0))
@@ -247,22 +234,15 @@ def limits_of(
 ) -> dict[str, Any]:
     """The layer's time at each limit of this machine, its operators, and the binding limit."""
     call_ms, _ = call_costs_ms()
-    ceiling = observation.ceiling
-    rate = ceiling.rate(row["dtype"]) or ceiling.fp32_gflops
-    computing = row["flops"] / rate / 1e6
-    moving = row["bytes"] / ceiling.bandwidth_gbs / 1e6
     calling = sum(op.calls for op in ran) * operator_cost_ms() + row["calls"] * call_ms
     overhead = min(
         row["self_ms"], max(calling, outside_ms if outside_ms > NOISE * row["self_ms"] else 0.0)
     )
-    limits = {"compute": computing, "memory": moving, "overhead": overhead}
-    matters = row["self_ms"] > 0 and (ran or row["calls"])
-    return {
-        "operators": _scaled(ran, row["self_ms"]),
-        "overhead_ms": overhead,
-        "roof_ms": max(computing, moving),
-        "verdict": max(limits, key=lambda name: limits[name]) if matters else None,
-    }
+    moved = row["read_bytes"] + row["written_bytes"]
+    limits = roofline(observation, row["dtype"], row["flops"], moved, overhead)
+    if row["self_ms"] == 0 or not (ran or row["calls"]):
+        limits["verdict"] = None
+    return limits | {"operators": _scaled(ran, row["self_ms"])}
 
 
 def least_inside(observation: Observation, home: dict[str, str]) -> dict[str, float]:

@@ -33,8 +33,8 @@ def bounds(
     """The bounds of a layer of 10 ms, on a machine where calling costs nothing."""
     monkeypatch.setattr(rows, "call_costs_ms", lambda: (0.0, 0.0))
     monkeypatch.setattr(rows, "operator_cost_ms", lambda: 0.0)
-    layer = {"self_ms": 10.0, "flops": 0, "bytes": 0, "calls": 1, "dtype": "float32"} | facts
-    return rows.limits_of(observation(), layer, RAN, outside_ms)
+    layer = {"self_ms": 10.0, "flops": 0, "read_bytes": 0, "calls": 1, "dtype": "float32"} | facts
+    return rows.limits_of(observation(), layer | {"written_bytes": 0}, RAN, outside_ms)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def bounds(
 def test_the_roof_is_the_longer_of_computing_and_moving_which_overlap(
     flops: int, moved: int, roof_ms: float, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    figures = bounds(monkeypatch, flops=flops, bytes=moved)
+    figures = bounds(monkeypatch, flops=flops, read_bytes=moved)
     assert (figures["roof_ms"], figures["verdict"]) == (pytest.approx(roof_ms), verdict)
 
 
