@@ -123,12 +123,6 @@ def shares_in_turn(turns: dict[int, Samples]) -> dict[int, float]:
     }
 
 
-def shares_of_best(throughputs: dict[int, float]) -> dict[int, float]:
-    """Throughput as a share of the best, of batches that were timed one by one."""
-    best = max(throughputs.values())
-    return {batch: throughput / best for batch, throughput in throughputs.items()}
-
-
 def reason_for(
     knee: int, shares: Mapping[int, float], best_per_s: float, end: str, *, is_in_turn: bool
 ) -> str:

@@ -285,9 +285,9 @@ class _Sweep:
             batch: self.rows[batch].model_copy(update={"is_timed_in_turn": True})
             for batch in self.turns
         }
-        shares = (
-            plan.shares_in_turn(self.turns) if self.turns else plan.shares_of_best(self.throughputs)
-        )
+        best = max(self.throughputs.values())
+        alone = {batch: throughput / best for batch, throughput in self.throughputs.items()}
+        shares = plan.shares_in_turn(self.turns) if self.turns else alone
         knee = plan.knee_of(shares, self.plateau)
         end = "the sweep was stopped early" if self.is_interrupted else self.end
         return BatchSweep(

@@ -82,13 +82,7 @@ def kept_table(count: int) -> LatencyTable:
         machine=hardware().label, threads=count, torch_version=str(torch.__version__)
     )
     with suppress(FileError, OSError):
-        cached = LatencyTable.load(_path(empty))
-        if (cached.machine, cached.threads, cached.torch_version) == (
-            empty.machine,
-            empty.threads,
-            empty.torch_version,
-        ):
-            return cached
+        return LatencyTable.load(_path(empty))
     return empty
 
 
