@@ -27,7 +27,7 @@ from ..errors import (
 )
 from ..machine import hardware
 from ..model.weights import weights_hash
-from ..records import Candidate, Comparison, Profile, SearchGoal, counted
+from ..records import Candidate, Comparison, Measurement, Profile, SearchGoal, counted
 from ..variant import Variant, apply_as_timed
 from ..variant.cache import keep
 from ..variant.recipe import Recipe
@@ -155,6 +155,11 @@ class _Search:
     @property
     def took_s(self) -> float:
         return time.perf_counter() - self.began
+
+    @property
+    def baseline(self) -> Measurement | None:
+        """The unchanged model, as it was timed last."""
+        return self.measured[self.measured.baseline] if self.measured else None
 
     def run(self) -> Iterator[SearchResult]:
         """Measure the parts, then combinations, then the leaders again."""
@@ -355,9 +360,8 @@ class _Search:
         value = row.value(self.options.goal)
         if value is None or self.options.goal in ("latency", "throughput"):
             return value
-        base = self.measured[self.measured.baseline] if self.measured else None
         field_ = "size_bytes" if self.options.goal == "size" else "peak_bytes"
-        before = getattr(base, field_, None)
+        before = getattr(self.baseline, field_, None)
         return value / before if before else None
 
     def _leading(self) -> list[Point]:
@@ -428,8 +432,7 @@ class _Search:
                 keep(self.work.variants, key, replace(variant, work=self.work))
 
     def _ranked(self, *, is_guarded: bool = True) -> tuple[Candidate, ...]:
-        base = self.measured[self.measured.baseline] if self.measured else None
-        rows = [with_status(row, self.options, base) for row in self.rows.values()]
+        rows = [with_status(row, self.options, self.baseline) for row in self.rows.values()]
         return ranked(rows, self.options.goal, is_guarded=is_guarded)
 
     def _hopeful(self) -> tuple[Candidate, ...]:
@@ -437,8 +440,7 @@ class _Search:
         return self._ranked(is_guarded=False)
 
     def _record(self, *, is_done: bool = False) -> SearchResult:
-        base = self.measured[self.measured.baseline] if self.measured else None
-        options, rows = self.options, self._ranked()
+        base, options, rows = self.baseline, self.options, self._ranked()
         record = SearchResult(
             workload=self.work.name,
             goal=options.goal,

@@ -46,11 +46,6 @@ class Point:
         """The value on each axis, by its name."""
         return {axis.name: getattr(self, axis.name) for axis in fields(self)}
 
-    @property
-    def run(self) -> tuple[str, str]:
-        """How the layers compute: engines differ in what a format brings."""
-        return self.engine, self.format
-
 
 @dataclass(frozen=True)
 class Change:
@@ -62,10 +57,6 @@ class Change:
     point: Point = Point()
 
     @property
-    def trains(self) -> bool:
-        return self.point.is_trained
-
-    @property
     def is_smaller(self) -> bool:
         """Whether it is meant to make the model smaller rather than faster."""
         point = self.point
@@ -74,7 +65,7 @@ class Change:
     @property
     def is_slow(self) -> bool:
         """Whether it takes long to build: it trains, or compiles with a C++ compiler."""
-        return self.trains or self.point.engine == "inductor"
+        return self.point.is_trained or self.point.engine == "inductor"
 
 
 @dataclass(frozen=True)

@@ -286,7 +286,7 @@ def test_every_point_of_the_space_is_a_valid_recipe_with_a_name_of_its_own(work,
 def test_without_training_and_other_engines_none_is_in_the_space(work):
     space = Space.of(work, hardware(), ("eager",))
     changes = [space.change(point) for point in space.points()]
-    assert not any(change.trains for change in changes)
+    assert not any(change.point.is_trained for change in changes)
     names = {step["backend"]["name"] for c in changes for step in c.steps if "backend" in step}
     assert names <= {"eager"}
     exact = Space.of(work, hardware(), ENGINES, is_exact=True)
