@@ -163,11 +163,11 @@ class _Run:
             method=default,
             examples=sum(data[index].examples for index in range(min(used, len(data)))),
             rows=rows,
-            methods=tuple(with_agreement(method, rows, formats) for method in methods),
+            methods=tuple(_with_agreement(method, rows, formats) for method in methods),
             notes=(
                 *self.notes,
                 *(note for estimation in self.estimations for note in _notes(estimation)),
-                *uncertain_formats(rows, formats),
+                *(note for name in formats if (note := _uncertainty(rows, name))),
             ),
             is_interrupted=self.is_interrupted,
             seed=self.subject.seed,
@@ -200,19 +200,18 @@ def _notes(estimation: Estimation) -> list[str]:
     ]
 
 
-def with_agreement(
-    method: Method, rows: Iterable[LayerSensitivity], formats: Iterable[str]
+def _with_agreement(
+    method: Method, rows: tuple[LayerSensitivity, ...], formats: Iterable[str]
 ) -> Method:
     """The method's record with its agreement in each format that both methods estimated."""
     if method.name == REFERENCE:
         return method
-    rows = tuple(rows)
-    agreement = {name: _agreement(method.name, rows, name) for name in formats}
-    return method.model_copy(
-        update={
-            "agreement": {name: value for name, value in agreement.items() if value is not None}
-        }
-    )
+    agreement = {
+        name: value
+        for name in formats
+        if (value := _agreement(method.name, rows, name)) is not None
+    }
+    return method.model_copy(update={"agreement": agreement})
 
 
 def _agreement(method: str, rows: tuple[LayerSensitivity, ...], name: str) -> float | None:
@@ -235,15 +234,10 @@ def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     return rank if math.isfinite(rank) else None
 
 
-def uncertain_formats(rows: Iterable[LayerSensitivity], formats: Iterable[str]) -> list[str]:
-    """A note for each format in which most layers' measured rises are less than twice their
-    standard error.
-    """
-    rows = tuple(rows)
-    return [note for name in formats if (note := _uncertainty(rows, name))]
-
-
 def _uncertainty(rows: tuple[LayerSensitivity, ...], name: str) -> str | None:
+    """A note on a format in which most layers' measured rises are less than twice their standard
+    error; None for others.
+    """
     estimates = [
         row.scores[name][REFERENCE] for row in rows if REFERENCE in row.scores.get(name, {})
     ]

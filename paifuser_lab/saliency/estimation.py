@@ -86,12 +86,9 @@ class Estimation:
             key: RunningMean.of(known[key]) if key in known else RunningMean()
             for key in estimator.keys
         }
-        before = (
-            [method.seconds for method in earlier.methods if method.name == estimator.name]
-            if earlier
-            else []
-        )
-        return cls(estimator, running_means, sum(before))
+        methods = earlier.methods if earlier else ()
+        before = sum(method.seconds for method in methods if method.name == estimator.name)
+        return cls(estimator, running_means, before)
 
     @property
     def subject(self) -> Subject:
