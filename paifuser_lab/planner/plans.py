@@ -58,10 +58,7 @@ def plan(
     machine = hardware()
     allowed = allowed_engines(engines)
     if seconds <= 0 or machine.source == "published":
-        return Recipe(
-            [*folding_of(work), *_by_figures(work, machine, max_error, allowed)],
-            workload=work.loaded_as,
-        )
+        return Recipe(_by_figures(work, machine, max_error, allowed), workload=work.loaded_as)
     space = Space.of(work, machine, allowed, is_exact=max_error <= EXACT)
     formats = {"fp32", *_faster_formats(machine, max_error)}
     points = [point for point in _without_losses(space, allowed) if point.format in formats]
@@ -74,10 +71,7 @@ def plan(
     best = _best(measured, by_label, max_error)
     if best is None:
         return Recipe(workload=work.loaded_as, evidence=measured)
-    known = {
-        "fold": space.folding[0]["fold"]["why"] if space.folding else "",
-        "pool": space.pool_why,
-    }
+    known = {"fold": space.folding, "pool": space.pool_why}
     steps = [
         step.model_copy(
             update={"why": _reason(step.kind, known.get(step.kind, ""), best, measured)}
@@ -119,8 +113,8 @@ def _by_figures(
     work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]
 ) -> list[Choice]:
     """The recipe for a device that cannot be timed on this machine."""
-    steps: list[Choice] = []
-    target = machine.target
+    folding, target = folding_of(work), machine.target
+    steps: list[Choice] = [{"fold": {"why": folding}}] if folding else []
     device = machine.accelerators[0] if machine.accelerators else None
     if has_images(work) and (device is None or device.kind == "cuda"):
         steps.append(

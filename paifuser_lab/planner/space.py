@@ -149,7 +149,7 @@ class Space:
     """The values of each axis that are possible for a model on this machine."""
 
     axes: Mapping[str, tuple[Any, ...]]
-    folding: tuple[Choice, ...]
+    folding: str  # why batch-norms are folded; '' where there are none
     formats: Mapping[str, tuple[Choice, str]]  # its step, and why
     pool_why: str = ""
     is_cpu: bool = True
@@ -182,7 +182,7 @@ class Space:
             "threads": (0, *thread_choices()) if is_cpu and len(thread_choices()) > 1 else (0,),
         }
         why = gain.sentence if gain is not None and gain.pays else ""
-        return cls(axes, tuple(folding_of(work)), formats, why, is_cpu)
+        return cls(axes, folding_of(work), formats, why, is_cpu)
 
     def points(self) -> Iterator[Point]:
         """All points whose recipes differ."""
@@ -219,7 +219,7 @@ class Space:
 
     def steps(self, point: Point) -> tuple[Choice, ...]:
         """The recipe's steps. Folding comes first wherever it is possible: it costs nothing."""
-        steps = list(_plain(self.folding))
+        steps: list[Choice] = [{"fold": {}}] if self.folding else []
         if point.keep < 1:
             steps.append({"prune": {"ratio": 1 - point.keep}})
         if point.is_trained:
@@ -274,17 +274,8 @@ class Space:
             labels.append(f"with {count}" if labels else f"Run with {count}")
             reasons.append("the number of threads that the model runs with")
         if not labels:
-            return ["Fold batch-norm"], [self.folding[0]["fold"]["why"]]
+            return ["Fold batch-norm"], [self.folding]
         return labels, reasons
-
-
-def _plain(steps: tuple[Choice, ...]) -> tuple[Choice, ...]:
-    """The steps without their reasons."""
-    return tuple(
-        {kind: {name: value for name, value in options.items() if name != "why"}}
-        for step in steps
-        for kind, options in step.items()
-    )
 
 
 def _is_single(point: Point) -> bool:
@@ -353,24 +344,18 @@ def has_images(work: Workload) -> bool:
     )
 
 
-def folding_of(work: Workload) -> list[Choice]:
-    """Fold batch-norms wherever there are any: folding is exact and costs nothing at run time."""
+def folding_of(work: Workload) -> str:
+    """Why batch-norms are folded, which is exact and costs nothing at run time; '' without any."""
     with running(work.model):
         pairs = plan_fold(
             work.model, observe(work.model, lambda: work.inputs.clone()(work.model))
         ).pairs
     if not pairs:
-        return []
-    return [
-        {
-            "fold": {
-                "why": (
-                    f"{len(pairs)} batch-norm layers follow a convolution or linear layer; folded, "
-                    "each costs nothing"
-                )
-            }
-        }
-    ]
+        return ""
+    return (
+        f"{len(pairs)} batch-norm layers follow a convolution or linear layer; folded, each costs "
+        "nothing"
+    )
 
 
 def allowed_engines(engines: Iterable[str] | None) -> tuple[str, ...]:

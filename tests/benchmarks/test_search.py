@@ -19,7 +19,7 @@ from paifuser_lab.records import Candidate, Comparison, Measurement, Record
 from tests.planner.conftest import row
 
 MODEL = "resnet18-digits-tiny"
-FOLDING: Any = ({"fold": {"why": "they follow convolutions"}},)
+FOLDING = "they follow convolutions"
 STEP: Any = ({"precision": {"default": "bf16"}}, "half the bytes")
 SPACE = Space(
     {
@@ -48,7 +48,7 @@ def test_single_steps_change_one_axis_and_those_without_folding_leave_out_the_mo
     assert singles[0] == Point() and len(singles) == len({*singles}) == 1 + 3 + 2 + 1 + 1 + 1
     assert Point(engine="openvino") in singles
     assert Point(engine="openvino", format="int8") not in singles
-    assert Point() not in points("best single step", replace(SPACE, folding=()))
+    assert Point() not in points("best single step", replace(SPACE, folding=""))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_an_engine_is_chosen_with_the_fastest_format_within_the_limit(rows, chos
     assert measured[:3] == ALONE
     engines = [Point(engine=name, format=chosen) for name in SPACE.axes["engine"]]
     assert measured[3:] == [point for point in engines if SPACE.is_possible(point)]
-    assert Point() not in points("format then engine", replace(SPACE, folding=()), **rows)
+    assert Point() not in points("format then engine", replace(SPACE, folding=""), **rows)
 
 
 def test_the_grid_has_each_possible_pair_of_format_and_engine_once():
