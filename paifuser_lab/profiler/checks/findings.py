@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,12 +39,6 @@ class Subject:
     origin: Workload | None = None  # the workload that a variant was made from
     own_threads: int | None = None
     baseline_metric: float | None = None
-
-    @contextmanager
-    def ready(self) -> Iterator[None]:
-        """A workload runs in eval mode and without gradients; a user's loop runs as it is."""
-        with running(self.work.model) if self.work is not None else nullcontext():
-            yield
 
 
 def subject_of(
@@ -126,34 +119,34 @@ def with_threads(count: int) -> str:
 
 def measure_subject(subject: Subject, *, seconds: float) -> Findings:
     """Watch the subject; time and evaluate a workload. An interrupt keeps the results so far."""
-    training = {}
-    if subject.work is not None:
-        training = {
-            name or "itself": type(layer).__name__
-            for name, layer in training_layers(subject.work.model)
-        }
-        # a failing model raises here with the layer's name; this also warms the caches
-        subject.work.output()
-    with subject.ready():
+    work = subject.work
+    if work is None:
+        run = watch(subject.loop)
+        return Findings(subject, run, is_interrupted=run.is_interrupted)
+    training = training_layers(work.model)
+    # a failing model raises here with the layer's name; this also warms the caches
+    work.output()
+    with running(work.model):
         run = watch(subject.loop)
     run.training |= training
     findings = Findings(subject, run, is_interrupted=run.is_interrupted)
-    if subject.work is not None:
-        if not findings.is_interrupted:
-            _time(findings, subject.work, seconds)
-        if not findings.is_interrupted:
-            _evaluate(findings, subject.work)
+    if not findings.is_interrupted:
+        _time(findings, work, seconds)
+    if not findings.is_interrupted:
+        _evaluate(findings, work)
     return findings
 
 
 def _time(findings: Findings, work: Workload, seconds: float) -> None:
     """Time the workload and its alternatives in turn."""
     candidates = _candidates(findings, work)
-    with ExitStack() as stack, progress("timing", ROUNDS) as shown:
-        stack.enter_context(running(work.model))
-        with keep_when_stopped() as ending:
-            for findings.timed in rounds_in_turn(candidates, rounds=ROUNDS, seconds=seconds):
-                shown.advance()
+    with (
+        progress("timing", ROUNDS) as shown,
+        running(work.model),
+        keep_when_stopped() as ending,
+    ):
+        for findings.timed in rounds_in_turn(candidates, rounds=ROUNDS, seconds=seconds):
+            shown.advance()
     findings.is_interrupted |= ending.is_stopped
 
 

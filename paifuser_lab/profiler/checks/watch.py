@@ -7,7 +7,7 @@ removed afterwards.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident
@@ -47,9 +47,7 @@ class GradientWatch:
     """Counts for every parameter that an optimizer stepped with."""
 
     steps: Counter[int] = field(default_factory=Counter)  # by optimizer
-    counts: dict[int, Tensor] = field(default_factory=dict)  # by parameter
-    # referenced, so that no other object reuses their id
-    parameters: dict[int, Tensor] = field(default_factory=dict)
+    counts: dict[Tensor, Tensor] = field(default_factory=dict)  # by parameter
 
     def count(self, optimizer: Optimizer) -> None:
         """Count the values of all gradients that this step will use."""
@@ -58,20 +56,19 @@ class GradientWatch:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     counts = _counted(parameter.grad)
-                    before = self.counts.get(id(parameter))
-                    self.parameters[id(parameter)] = parameter
-                    self.counts[id(parameter)] = counts if before is None else before + counts
+                    before = self.counts.get(parameter)
+                    self.counts[parameter] = counts if before is None else before + counts
 
-    def by_name(self, models: list[nn.Module]) -> dict[str, GradientCounts]:
+    def by_name(self, models: Iterable[nn.Module]) -> dict[str, GradientCounts]:
         """The counts under the names that the models give their parameters."""
-        names = {
-            id(parameter): name for model in models for name, parameter in model.named_parameters()
+        names: dict[Tensor, str] = {
+            parameter: name for model in models for name, parameter in model.named_parameters()
         }
         return {
             names.get(
-                key, f"a parameter of shape {tuple(self.parameters[key].shape)} (number {index})"
+                parameter, f"a parameter of shape {tuple(parameter.shape)} (number {index})"
             ): GradientCounts(*counts.tolist())
-            for index, (key, counts) in enumerate(self.counts.items(), 1)
+            for index, (parameter, counts) in enumerate(self.counts.items(), 1)
         }
 
 
@@ -97,8 +94,7 @@ def watching_time() -> AbstractContextManager[Any]:
 class ModelWatch:
     """Observations of the outermost calls of models, in order."""
 
-    models: dict[int, nn.Module] = field(default_factory=dict)
-    calls: Counter[int] = field(default_factory=Counter)
+    calls: Counter[nn.Module] = field(default_factory=Counter)
     grown: int = 0  # calls whose output can be differentiated
     # layers that were in training mode and depend on it
     training: dict[str, str] = field(default_factory=dict)
@@ -124,21 +120,18 @@ class ModelWatch:
             )
 
     def _note_call(self, model: nn.Module) -> None:
-        if id(model) not in self.models:
-            self.training |= {
-                name or "itself": type(layer).__name__ for name, layer in training_layers(model)
-            }
-        self.models[id(model)] = model
-        self.calls[id(model)] += 1
+        if model not in self.calls:
+            self.training |= training_layers(model)
+        self.calls[model] += 1
 
 
-def training_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The layers in training mode whose output differs from eval mode."""
-    return [
-        (name, layer)
+def training_layers(model: nn.Module) -> dict[str, str]:
+    """The classes of the layers in training mode whose output differs from eval mode."""
+    return {
+        name or "itself": type(layer).__name__
         for name, layer in model.named_modules()
         if layer.training and _depends_on_mode(layer)
-    ]
+    }
 
 
 def _depends_on_mode(layer: nn.Module) -> bool:
@@ -246,7 +239,7 @@ class _Watch:
             grown=models.grown,
             optimizer_steps=max(self.gradients.steps.values(), default=0),
             training=models.training,
-            gradients=self.gradients.by_name(list(models.models.values())),
+            gradients=self.gradients.by_name(models.calls),
             memory=self.memory,
             is_interrupted=is_interrupted,
         )
