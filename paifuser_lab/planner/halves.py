@@ -16,6 +16,7 @@ from ..records import Candidate, counted
 from ..variant import Variant
 from ..variant.history import add_metric
 from ..workload import Workload
+from ..workload.batching import leading_sizes
 
 
 @dataclass
@@ -88,7 +89,7 @@ def _with_test(work: Workload, test: list[Any]) -> Workload:
 
 
 def _samples(batch: Any) -> int | None:
-    sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in _tensors(batch)}
+    sizes = set(leading_sizes(batch))
     return sizes.pop() if len(sizes) == 1 else None
 
 
@@ -101,7 +102,3 @@ def _split(batch: Any) -> tuple[Any, Any] | None:
     even: Any = pytree.tree_map_only(Tensor, lambda leaf: leaf[::2], batch)
     odd: Any = pytree.tree_map_only(Tensor, lambda leaf: leaf[1::2], batch)
     return even, odd
-
-
-def _tensors(batch: Any) -> list[Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]

@@ -143,18 +143,10 @@ def steps_of(formats: Mapping[str, str], around: str) -> Steps:
 
 
 def _options(formats: Mapping[str, str], default: str) -> dict[str, Any]:
-    exceptions = _patterns(formats, default)
+    """The default, and the layers that differ from it, by name or by the pattern of a family."""
+    layers = {_family(layer, formats): name for layer, name in formats.items() if name != default}
     chosen: dict[str, Any] = {} if default == "fp32" else {"default": default}
-    return chosen | ({"layers": exceptions} if exceptions else {})
-
-
-def _patterns(formats: Mapping[str, str], default: str) -> dict[str, str]:
-    """The layers that differ from the default, by name, or by the pattern of a whole family."""
-    patterns: dict[str, str] = {}
-    for layer, name in formats.items():
-        if name != default:
-            patterns[_family(layer, formats)] = name
-    return patterns
+    return chosen | ({"layers": layers} if layers else {})
 
 
 def _family(layer: str, formats: Mapping[str, str]) -> str:

@@ -104,21 +104,17 @@ def _operators(
     rows = table.is_kind(Kind.OPERATOR)
     once = rows & ~nesting.is_again(table)
     calls = table.count(once)
-    sums = (
-        table.by_name(rows, nesting.own),
-        table.by_name(once, table.length),
-        table.by_name(rows, own),
-        table.by_name(once, total),
-    )
-    columns = [sum_us / 1e3 for sum_us in sums]
+    times = {
+        "self_ms": table.by_name(rows, nesting.own),
+        "total_ms": table.by_name(once, table.length),
+        "device_self_ms": table.by_name(rows, own),
+        "device_ms": table.by_name(once, total),
+    }
     summaries = [
         TracedOperator(
             name=table.names[name],
             calls=int(calls[name]),
-            self_ms=float(columns[0][name]),
-            total_ms=float(columns[1][name]),
-            device_self_ms=float(columns[2][name]),
-            device_ms=float(columns[3][name]),
+            **{column: float(us[name]) / 1e3 for column, us in times.items()},
         )
         for name in numpy.flatnonzero(calls)
     ]
