@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from ..arguments import check_error, check_seconds
 from ..machine import hardware
 from ..machine.datasheets import inductor_obstacle
+from ..profiler.alternatives import half_format, is_faster_in
 from ..records import Accelerator, Comparison, Hardware, Measurement
 from ..variant.comparison import compare
 from ..variant.recipe import Recipe
@@ -22,13 +23,11 @@ from .ranking import EXACT, TIE_RATIO, WIDE_OPEN
 from .space import (
     AS_IT_IS,
     IN_TORCH,
-    MIN_SPEEDUP,
     Choice,
     Point,
     Space,
     allowed_engines,
     folding_of,
-    half_format,
     has_images,
 )
 
@@ -103,9 +102,9 @@ def _faster_formats(machine: Hardware, max_error: float) -> list[str]:
     """The formats that are allowed, and that the hardware computes much faster in."""
     if max_error <= EXACT:
         return []
-    rate = machine.target.int8_gops
-    is_faster = rate is not None and rate > MIN_SPEEDUP * machine.target.fp32_gflops
-    has_int8 = is_faster and not machine.accelerators and max_error >= MIN_INT8_ERROR
+    has_int8 = (
+        is_faster_in(machine, "int8") and not machine.accelerators and max_error >= MIN_INT8_ERROR
+    )
     return [name for name in (half_format(machine), "int8" if has_int8 else None) if name]
 
 
@@ -121,9 +120,8 @@ def _by_figures(
             {"layout": {"why": f"matrix units of {machine.name} read images channels-last"}}
         )
     if max_error > EXACT and (half := half_format(machine)) is not None:
-        rate = (target.bf16_gflops if half == "bf16" else target.fp16_gflops) or 0.0
         why = (
-            f"{machine.name} computes {rate / 1e3:.3g} TFLOP/s in {half} and "
+            f"{machine.name} computes {(target.rate(half) or 0.0) / 1e3:.3g} TFLOP/s in {half} and "
             f"{target.fp32_gflops / 1e3:.3g} in fp32"
         )
         steps.append({"precision": {"default": half, "why": why}})

@@ -20,12 +20,12 @@ from ..memory.pools import pool_gain
 from ..memory.sole_readers import ACTIVATIONS
 from ..model.fold import plan_fold
 from ..model.graph import observe
+from ..profiler.alternatives import half_format
 from ..profiler.expected import KINDS
 from ..records import Hardware, counted
 from ..workload import Workload, running
 
 Choice = dict[str, dict[str, Any]]
-MIN_SPEEDUP = 1.3  # a 16-bit format is tried when the hardware computes this much faster in it
 AS_IT_IS = "as it is"
 IN_FLOAT = ("fp32", "bf16", "fp16")
 
@@ -327,15 +327,6 @@ def _formats(machine: Hardware) -> dict[str, tuple[Choice, str]]:
 
 def _in_format(name: str) -> Choice:
     return {"precision": {"default": name}}
-
-
-def half_format(machine: Hardware) -> str | None:
-    """The 16-bit format that is much faster here than fp32, if there is one."""
-    target = machine.target
-    for name, rate in (("bf16", target.bf16_gflops), ("fp16", target.fp16_gflops)):
-        if rate is not None and rate > MIN_SPEEDUP * target.fp32_gflops:
-            return name
-    return None
 
 
 def has_images(work: Workload) -> bool:

@@ -10,7 +10,6 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from operator import methodcaller
 from statistics import median
 from typing import Any
@@ -20,10 +19,11 @@ from torch import nn
 
 from ..errors import first_line
 from ..measure import timed_ms
-from ..model.formats import Range
+from ..model.formats import FLOATS, Range
 from ..model.weights import float_dtype
 from ..quantization import QuantizedLayer, obstacle, quantized_layer
 from ..records import Alternative, Hardware
+from ..workload import Options
 from .operators import Operators
 
 logger = logging.getLogger(__name__)
@@ -31,17 +31,9 @@ logger = logging.getLogger(__name__)
 SECONDS = 3.0
 ROUNDS = 5
 MAX_SHARE = 0.95  # of the time of the layers that could be timed: the rest is too small to matter
-MIN_RATE_RATIO = 1.3  # a dtype is timed if the hardware computes this much faster in it
+MIN_RATE_RATIO = 1.3  # a format is tried if the hardware computes this much faster in it
 
 Change = Callable[[Any], Any]  # applied to a module or a tensor
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A step, and its change of a layer and of the layer's input."""
-
-    step: dict[str, dict[str, Any]]
-    change: Change
 
 
 def try_alternatives(
@@ -68,41 +60,42 @@ def try_alternatives(
 
 def _tried(module: nn.Module, shape: tuple[int, ...], machine: Hardware) -> Iterator[Alternative]:
     """The result of each step on a layer; none for a layer that does not run alone."""
-    for trial in _trials(machine, module, is_image=len(shape) == 4):
+    for step, change in _trials(machine, module, is_image=len(shape) == 4):
         try:
-            yield _try(module, shape, trial)
+            yield _try(module, shape, step, change)
         except Exception as error:
             logger.info(
                 "%s was not tried alone with %s: %s",
                 type(module).__name__,
-                trial.step,
+                step,
                 first_line(error),
             )
 
 
-def _trials(machine: Hardware, module: nn.Module, *, is_image: bool) -> Iterator[Trial]:
-    """Steps that could help a layer: for fp32, another layout or dtype; for 16 bits, the layout."""
-    target, now = machine.target, float_dtype(module)
-    halves = (
-        ("bf16", torch.bfloat16, target.bf16_gflops),
-        ("fp16", torch.float16, target.fp16_gflops),
-    )
-    faster = [
-        (name, dtype)
-        for name, dtype, rate in halves
-        if rate and rate > MIN_RATE_RATIO * target.fp32_gflops and now == torch.float32
-    ]
+def _trials(
+    machine: Hardware, module: nn.Module, *, is_image: bool
+) -> Iterator[tuple[Options, Change]]:
+    """Steps that could help a layer, each with its change of the layer and of the layer's input:
+    for fp32, another layout or dtype; for 16 bits, the layout.
+    """
     if is_image:
-        yield Trial({"layout": {}}, methodcaller("to", memory_format=torch.channels_last))
-    yield from (
-        Trial({"precision": {"default": name}}, methodcaller("to", dtype))
-        for name, dtype in faster[:1]
-    )
-    is_faster = (
-        target.int8_gops or 0.0
-    ) > MIN_RATE_RATIO * target.fp32_gflops and now == torch.float32
-    if is_faster and obstacle(module, "int8") is None:
-        yield Trial({"precision": {"default": "int8"}}, _in_int8)
+        yield {"layout": {}}, methodcaller("to", memory_format=torch.channels_last)
+    if float_dtype(module) != torch.float32:
+        return
+    if (half := half_format(machine)) is not None:
+        yield {"precision": {"default": half}}, methodcaller("to", FLOATS[half])
+    if is_faster_in(machine, "int8") and obstacle(module, "int8") is None:
+        yield {"precision": {"default": "int8"}}, _in_int8
+
+
+def half_format(machine: Hardware) -> str | None:
+    """The 16-bit format that is much faster here than fp32, if there is one."""
+    return next((name for name in ("bf16", "fp16") if is_faster_in(machine, name)), None)
+
+
+def is_faster_in(machine: Hardware, name: str) -> bool:
+    """Whether the hardware computes much faster in a format than in fp32."""
+    return (machine.target.rate(name) or 0.0) > MIN_RATE_RATIO * machine.target.fp32_gflops
 
 
 def _in_int8(subject: Any) -> Any:
@@ -136,19 +129,19 @@ def _is_spatial(operators: list[str]) -> bool:
     )
 
 
-def _try(module: nn.Module, shape: tuple[int, ...], trial: Trial) -> Alternative:
+def _try(module: nn.Module, shape: tuple[int, ...], step: Options, change: Change) -> Alternative:
     """Median times of the layer as it is and changed, call after call in turn."""
     device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
     here, x = (
         copy.deepcopy(module).eval(),
         torch.rand(shape, device=device, dtype=float_dtype(module)),
     )
-    there, y = trial.change(copy.deepcopy(here)), trial.change(x)
+    there, y = change(copy.deepcopy(here)), change(x)
     taken: dict[bool, list[float]] = {False: [], True: []}
     with torch.no_grad():
         for _ in range(ROUNDS + 1):
             for is_changed, call in ((False, lambda: here(x)), (True, lambda: there(y))):
                 taken[is_changed].append(timed_ms(call, device))
     return Alternative(
-        step=trial.step, here_ms=median(taken[False][1:]), there_ms=median(taken[True][1:])
+        step=step, here_ms=median(taken[False][1:]), there_ms=median(taken[True][1:])
     )
