@@ -59,8 +59,11 @@ class PlanningProblem:
 
 @dataclass(frozen=True)
 class Survey:
-    """The programs, the baseline and the timings that a plan is made from."""
+    """What the plans of a workload are made from: programs, baseline, timings and sensitivity."""
 
+    work: Workload
+    formats: tuple[str, ...]
+    sensitivity: Sensitivity
     problems: tuple[PlanningProblem, ...]
     baseline: Cost
     table: LatencyTable
@@ -195,7 +198,7 @@ def survey(
     formats: tuple[str, ...],
     seconds: float,
     should_stop: Stop,
-) -> tuple[Survey, Sensitivity]:
+) -> Survey:
     """Trace the model, estimate its sensitivity, and time its layers and the whole."""
     graph = graph_of(work)
     layers = planned_layers(work, graph)
@@ -217,7 +220,8 @@ def survey(
         if around in base
     )
     solvable = tuple(problem for problem in problems if problem is not None)
-    return Survey(solvable, base["fp32"], table, (*whole.notes, *notes)), sensitivity
+    notes = [*whole.notes, *notes]
+    return Survey(work, formats, sensitivity, solvable, base["fp32"], table, tuple(notes))
 
 
 def _with_loss(choices: _Choices, whole: Cost, around: str) -> Cost:

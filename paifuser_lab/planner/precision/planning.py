@@ -7,8 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self, get_args
+from typing import get_args
 
 from ...errors import WorkloadError
 from ...machine import hardware
@@ -55,8 +54,8 @@ def plan_precision(
     """
     work = workload_of(work)
     limits = _limits(latency_ms=latency_ms, size_bytes=size_bytes, loss=loss)
-    costs = _Costs.of(work, sensitivity, formats, seconds, should_stop)
-    return _allocation(costs, limits, FRONTIER_SHARE * seconds, should_stop)
+    surveyed = _surveyed(work, sensitivity, formats, seconds, should_stop)
+    return _allocation(surveyed, limits, FRONTIER_SHARE * seconds, should_stop)
 
 
 def plan_shares(
@@ -77,46 +76,32 @@ def plan_shares(
     if of not in get_args(Axis):
         raise WorkloadError(f"there is no share of {of!r}; give {' or '.join(get_args(Axis))}.")
     budgets = [_limits(**{of: share}) for share in shares]
-    costs = _Costs.of(work, sensitivity, formats, seconds, should_stop)
-    whole = getattr(costs.surveyed.baseline, of)
+    surveyed = _surveyed(work, sensitivity, formats, seconds, should_stop)
+    whole = getattr(surveyed.baseline, of)
     each_s = FRONTIER_SHARE * seconds / max(1, len(budgets))
     return tuple(
-        _allocation(costs, {of: budget[of] * whole}, each_s, should_stop) for budget in budgets
+        _allocation(surveyed, {of: budget[of] * whole}, each_s, should_stop) for budget in budgets
     )
 
 
-@dataclass(frozen=True)
-class _Costs:
-    """What the plans of a workload are made from: the costs of its layers in each format."""
+def _surveyed(
+    work: Workload,
+    sensitivity: Sensitivity | None,
+    formats: Iterable[str],
+    seconds: float,
+    should_stop: Stop,
+) -> Survey:
+    """Estimate the sensitivity where none is given, and time the layers."""
+    names = _checked(formats)
+    _check_belongs(work, sensitivity)
+    share = seconds * SENSITIVITY_SHARE if sensitivity is None else 0.0
 
-    work: Workload
-    formats: tuple[str, ...]
-    surveyed: Survey
-    sensitivity: Sensitivity
+    def estimate(layers: int) -> Sensitivity:
+        if sensitivity is not None:
+            return sensitivity
+        return _estimated(work, layers, [one for one in names if one != "fp32"], share, should_stop)
 
-    @classmethod
-    def of(
-        cls,
-        work: Workload,
-        sensitivity: Sensitivity | None,
-        formats: Iterable[str],
-        seconds: float,
-        should_stop: Stop,
-    ) -> Self:
-        """Estimate the sensitivity where none is given, and time the layers."""
-        names = _checked(formats)
-        _check_belongs(work, sensitivity)
-        share = seconds * SENSITIVITY_SHARE if sensitivity is None else 0.0
-
-        def estimate(layers: int) -> Sensitivity:
-            if sensitivity is not None:
-                return sensitivity
-            return _estimated(
-                work, layers, [one for one in names if one != "fp32"], share, should_stop
-            )
-
-        timing_s = TIMING_SHARE * (seconds - share)
-        return cls(work, names, *survey(work, estimate, names, timing_s, should_stop))
+    return survey(work, estimate, names, TIMING_SHARE * (seconds - share), should_stop)
 
 
 def _estimated(
@@ -146,12 +131,12 @@ def _estimated(
 
 
 def _allocation(
-    costs: _Costs, limits: dict[str, float], seconds: float, should_stop: Stop
+    surveyed: Survey, limits: dict[str, float], seconds: float, should_stop: Stop
 ) -> Allocation:
     """The best choice within the limits, and the frontier around it."""
-    surveyed, known = costs.surveyed, costs.sensitivity
+    known = surveyed.sensitivity
     order, axis = _goal(limits)
-    uniform = uniform_choices(surveyed.problems, costs.formats)
+    uniform = uniform_choices(surveyed.problems, surveyed.formats)
     chosen, reason = _chosen(surveyed, uniform, order, limits)
     beside = _beside(limits, axis)
     known_choices = [
@@ -165,7 +150,7 @@ def _allocation(
     cut = [] if is_whole else [CUT]
     shown = tuple(point_of(point, f"point {index}") for index, point in enumerate(points, 1))
     return Allocation(
-        workload=costs.work.name,
+        workload=surveyed.work.name,
         machine=hardware().label,
         threads=surveyed.table.threads,
         unit=known.unit,
@@ -177,7 +162,7 @@ def _allocation(
         chosen=next(index for index, point in enumerate(points) if point is chosen),
         uniform=tuple(point_of(choice, f"all {name}") for name, choice in uniform.items()),
         reason=reason,
-        notes=(*surveyed.notes, *_notes(costs.formats, known, chosen, shown), *cut),
+        notes=(*surveyed.notes, *_notes(surveyed.formats, known, chosen, shown), *cut),
     )
 
 
