@@ -59,7 +59,14 @@ def batch_size(
     then is kept.
     """
     work = workload_of(work)
-    _check(most=most, plateau=plateau, seconds=seconds, threads=threads)
+    check_count("most", most)
+    check_seconds(seconds, may_be_zero=False)
+    check_threads(threads)
+    if not 0 < plateau <= 1:
+        raise MeasureError(
+            f"plateau={plateau} is no share of the best throughput; give a ratio above 0 and up to "
+            "1, such as 0.85."
+        )
     weights = weights_bytes(work.model)
     limit = (
         safe_limit(work.device, weights=weights) if memory_limit is None else bytes_of(memory_limit)
@@ -79,17 +86,6 @@ def batch_size(
         sweep.take_turns(shown)
     sweep.is_interrupted = ending.is_stopped
     return sweep.record()
-
-
-def _check(*, most: int, plateau: float, seconds: float, threads: int | None) -> None:
-    check_count("most", most)
-    check_seconds(seconds, may_be_zero=False)
-    check_threads(threads)
-    if not 0 < plateau <= 1:
-        raise MeasureError(
-            f"plateau={plateau} is no share of the best throughput; give a ratio above 0 and up to "
-            "1, such as 0.85."
-        )
 
 
 @dataclass

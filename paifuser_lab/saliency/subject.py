@@ -65,11 +65,6 @@ class Subject:
     ranges: dict[str, Range] = field(default_factory=dict)
     _changes: dict[Key, Tensor] = field(default_factory=dict)
 
-    @property
-    def keys(self) -> list[Key]:
-        """Every layer in every format."""
-        return [Key(layer, name) for layer in self.layers for name in self.formats]
-
     def output(self, batch: Batch) -> Any:
         """The model's output; a model that draws random numbers draws the same ones each time."""
         seed_all(self.work.device, self.seed, batch.number or 0)

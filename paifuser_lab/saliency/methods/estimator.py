@@ -29,7 +29,7 @@ class Estimator:
     @property
     def keys(self) -> list[Key]:
         """The keys to estimate: each layer in each format."""
-        return self.subject.keys
+        return [Key(layer, name) for layer in self.subject.layers for name in self.subject.formats]
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
         """Draw a sample of each key from one batch."""
