@@ -179,51 +179,28 @@ def terms_of(
 
 def _suits(profile: Profile, rows: Rows, kind: Kind) -> bool:
     """Whether the step can be applied here and has something to change."""
-    if kind.engine is not None:
-        is_fast = profile.ceiling.bf16_gflops is not None or "bf16" not in kind.terms
-        return kind.engine in available_engines() and is_fast
-    return SUITS[kind.name](profile, rows, kind)
-
-
-def _can_be_placed(profile: Profile, rows: Rows, kind: Kind) -> bool:
-    """Images that convolutions read, and that are not in this layout already."""
-    return _is_tried(rows, kind) or any(
-        row.kind.startswith("Conv") and len(row.weight_shape) == 4 and not row.is_channels_last
-        for row in rows
-    )
-
-
-def _can_be_rounded(profile: Profile, rows: Rows, kind: Kind) -> bool:
-    """Products in fp32, on a machine with a rate for the format or timed in it alone."""
-    has_rate = profile.ceiling.rate(kind.step["precision"]["default"]) is not None
-    is_fp32 = any(row.macs and row.dtype in ("", "float32") for row in rows)
-    return is_fp32 and (has_rate or _is_tried(rows, kind))
-
-
-def _is_tried(rows: Rows, kind: Kind) -> bool:
-    return any(tried.step == kind.step for row in rows for tried in row.alternatives)
-
-
-def _can_be_cut(profile: Profile, rows: Rows, kind: Kind) -> bool:
-    """Several layers with weights: the last one's channels are the output."""
-    return sum(len(row.weight_shape) > 1 for row in rows) > 1
-
-
-def _can_be_folded(profile: Profile, rows: Rows, kind: Kind) -> bool:
-    return any(is_foldable(profile, row) for row in rows)
-
-
-def _can_be_fused(profile: Profile, rows: Rows, kind: Kind) -> bool:
-    return any(is_fusable(profile, row) for row in rows)
-
-
-SUITS: dict[str, Callable[[Profile, Rows, Kind], bool]] = {
-    "layout": _can_be_placed,
-    "precision": _can_be_rounded,
-    "prune": _can_be_cut,
-    "fold": _can_be_folded,
-    "fuse": _can_be_fused,
-}
+    is_tried = any(tried.step == kind.step for row in rows for tried in row.alternatives)
+    match kind.name:
+        case "backend":
+            is_fast = profile.ceiling.bf16_gflops is not None or "bf16" not in kind.terms
+            return kind.engine in available_engines() and is_fast
+        case "layout":  # images that convolutions read, and that are not in this layout already
+            return is_tried or any(
+                row.kind.startswith("Conv")
+                and len(row.weight_shape) == 4
+                and not row.is_channels_last
+                for row in rows
+            )
+        case "precision":  # products in fp32, on a machine with a rate for the format
+            has_rate = profile.ceiling.rate(kind.step["precision"]["default"]) is not None
+            is_fp32 = any(row.macs and row.dtype in ("", "float32") for row in rows)
+            return is_fp32 and (has_rate or is_tried)
+        case "prune":  # several layers with weights: the last one's channels are the output
+            return sum(len(row.weight_shape) > 1 for row in rows) > 1
+        case "fold":
+            return any(is_foldable(profile, row) for row in rows)
+        case _:
+            return any(is_fusable(profile, row) for row in rows)
 
 
 _WHOLE_GRAPH = "Run as one call, with passes joined to the products before them"
