@@ -12,9 +12,9 @@ layers take with this step, timed by themselves; entry: one operator call, for e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,7 @@ def terms_of(
 ) -> dict[str, float]:
     """The milliseconds of each of a kind's terms."""
     return {
-        name: TERMS[name](profile, rows, kind.step)
+        name: _term_ms(name, profile, rows, kind.step)
         for name in kind.terms
         if is_whole or name != "entry"
     }
@@ -287,55 +287,46 @@ def work_ms(row: LayerProfile) -> float:
     return max(row.self_ms - row.overhead_ms, 0.0)
 
 
-def _entry(profile: Profile, rows: Rows, step: Step) -> float:
-    """One operator call: the unit of what it costs to enter an engine once."""
-    return profile.operator_us / 1e3
+def _term_ms(name: str, profile: Profile, rows: Rows, step: Step) -> float:
+    products = [row for row in rows if row.macs]
+    match name:
+        case "entry":  # the unit of what it costs to enter an engine once
+            return profile.operator_us / 1e3
+        case "conversions":  # of the inputs of each product, one operator call
+            return profile.operator_us / 1e3 * sum(row.calls for row in products)
+        case "calls":
+            return sum(row.overhead_ms for row in rows)
+        case "products":
+            return sum(work_ms(row) for row in products)
+        case "passes":  # activations, norms, sums, pools
+            return sum(work_ms(row) for row in rows if not row.macs)
+        case "fp32" | "bf16":
+            return sum(_roof_ms(profile.ceiling, row, name) for row in products)
+        case "setup":  # what calls and products take beyond the arithmetic: cuts do not shrink it
+            beyond = (work_ms(row) - _roof_ms(profile.ceiling, row, "fp32") for row in products)
+            return sum(row.overhead_ms for row in rows) + sum(max(ms, 0.0) for ms in beyond)
+        case "alone":  # as timed alone with the step, the other products by the ceilings' ratio
+            ratios = ((row, _tried(profile, row, step)) for row in rows)
+            return sum(row.self_ms * ratio for row, ratio in ratios if ratio is not None)
+        case "unchanged":
+            return sum(row.self_ms for row in rows if _tried(profile, row, step) is None)
+        case "folded":
+            return sum(row.self_ms for row in rows if is_foldable(profile, row))
+        case "fused":  # activations behind products, and batch-norms between them, which are folded
+            return sum(
+                row.self_ms for row in rows if is_fusable(profile, row) or is_foldable(profile, row)
+            )
+        case "rest":
+            joined = "folded" if "fold" in step else "fused"
+            return sum(row.self_ms for row in rows) - _term_ms(joined, profile, rows, step)
+    raise ValueError(f"'{name}' is no term of a step.")
 
 
-def _conversions(profile: Profile, rows: Rows, step: Step) -> float:
-    """One operator call for each call of a product, whose inputs are converted."""
-    return profile.operator_us / 1e3 * sum(row.calls for row in rows if row.macs)
-
-
-def _calls(profile: Profile, rows: Rows, step: Step) -> float:
-    return sum(row.overhead_ms for row in rows)
-
-
-def _products(profile: Profile, rows: Rows, step: Step) -> float:
-    return sum(work_ms(row) for row in rows if row.macs)
-
-
-def _passes(profile: Profile, rows: Rows, step: Step) -> float:
-    """What moves data and multiplies nothing: activations, norms, sums, pools."""
-    return sum(work_ms(row) for row in rows if not row.macs)
-
-
-def _arithmetic(form: str, size: float, profile: Profile, rows: Rows, step: Step) -> float:
-    """The products at the machine's ceilings in a format: computing or memory, whichever binds."""
-    return sum(_roof_ms(profile.ceiling, row, form, size) for row in rows if row.macs)
-
-
-def _roof_ms(ceiling: Ceiling, row: LayerProfile, form: str, size: float) -> float:
+def _roof_ms(ceiling: Ceiling, row: LayerProfile, form: str) -> float:
+    """A product at the machine's ceilings in a format: computing or memory, whichever binds."""
     gflops = ceiling.rate(form) or ceiling.fp32_gflops
-    return max(row.flops / gflops, size * row.moved_bytes / ceiling.bandwidth_gbs) / 1e6
-
-
-def _setup(profile: Profile, rows: Rows, step: Step) -> float:
-    """What calls and products take beyond the arithmetic: it does not shrink with the channels."""
-    beyond = (
-        work_ms(row) - _roof_ms(profile.ceiling, row, "fp32", 1.0) for row in rows if row.macs
-    )
-    return _calls(profile, rows, step) + sum(max(ms, 0.0) for ms in beyond)
-
-
-def _alone(profile: Profile, rows: Rows, step: Step) -> float:
-    """Layers with the step as they were timed alone, the other products by the ceilings' ratio."""
-    found = ((row, _tried(profile, row, step)) for row in rows)
-    return sum(row.self_ms * ratio for row, ratio in found if ratio is not None)
-
-
-def _unchanged(profile: Profile, rows: Rows, step: Step) -> float:
-    return sum(row.self_ms for row in rows if _tried(profile, row, step) is None)
+    moved = row.moved_bytes / 2 if form == "bf16" else row.moved_bytes
+    return max(row.flops / gflops, moved / ceiling.bandwidth_gbs) / 1e6
 
 
 def _tried(profile: Profile, row: LayerProfile, step: Step) -> float | None:
@@ -348,34 +339,3 @@ def _tried(profile: Profile, row: LayerProfile, step: Step) -> float | None:
         return None
     rate = profile.ceiling.rate(form)
     return profile.ceiling.fp32_gflops / rate if rate else None
-
-
-def _folded(profile: Profile, rows: Rows, step: Step) -> float:
-    return sum(row.self_ms for row in rows if is_foldable(profile, row))
-
-
-def _fused(profile: Profile, rows: Rows, step: Step) -> float:
-    """Activations behind products, and batch-norms between them, which fusing folds first."""
-    return sum(row.self_ms for row in rows if is_fusable(profile, row) or is_foldable(profile, row))
-
-
-def _rest(profile: Profile, rows: Rows, step: Step) -> float:
-    joined = _folded if "fold" in step else _fused
-    return sum(row.self_ms for row in rows) - joined(profile, rows, step)
-
-
-TERMS: dict[str, Callable[[Profile, Rows, Step], float]] = {
-    "entry": _entry,
-    "conversions": _conversions,
-    "calls": _calls,
-    "products": _products,
-    "setup": _setup,
-    "passes": _passes,
-    "fp32": partial(_arithmetic, "fp32", 1.0),
-    "bf16": partial(_arithmetic, "bf16", 0.5),
-    "alone": _alone,
-    "unchanged": _unchanged,
-    "folded": _folded,
-    "fused": _fused,
-    "rest": _rest,
-}
