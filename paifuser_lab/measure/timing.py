@@ -106,8 +106,6 @@ def rounds_in_turn(
     Ends after `rounds`, or after `seconds` once five rounds are done. Each round is a `turn` of
     this thread; waiting for it takes none of the seconds.
     """
-    if rounds < 1:
-        raise MeasureError(f"{rounds} rounds measure nothing; ask for 1 or more.")
     samples = {candidate.name: Samples() for candidate in candidates}
     if len(samples) != len(candidates):
         raise MeasureError("Two candidates have the same name; give each its own.")

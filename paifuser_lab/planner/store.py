@@ -91,16 +91,19 @@ class Study:
 
     def _begin_again(self) -> None:
         """Queue what a process that is gone had begun and not finished."""
-        from optuna.trial import TrialState
-
-        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        for trial in self._running():
             if _is_alive(trial.user_attrs.get(OWNER)):
                 continue
             if ROW in trial.user_attrs:  # it was measured, and not yet told
                 self._finish(trial.number, trial.user_attrs[VALUES])
                 continue
-            self.study.tell(trial.number, state=TrialState.FAIL)
+            self._finish(trial.number, None)
             self.study.enqueue_trial(trial.params, user_attrs={QUEUED: True})
+
+    def _running(self) -> list[optuna.trial.FrozenTrial]:
+        from optuna.trial import TrialState
+
+        return self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
 
     @property
     def finished(self) -> dict[Point, Candidate]:
@@ -135,10 +138,7 @@ class Study:
     @property
     def begun(self) -> set[Point]:
         """The points that a living process works at."""
-        from optuna.trial import TrialState
-
-        running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        return {Point(**trial.params) for trial in running if trial.params}
+        return {Point(**trial.params) for trial in self._running() if trial.params}
 
     def queue(self, point: Point) -> None:
         """Have a point asked for before those that Optuna chooses."""
@@ -182,10 +182,8 @@ class Study:
 
     def drop(self, trial: optuna.trial.Trial) -> None:
         """Give a trial back that was not measured."""
-        from optuna.trial import TrialState
-
         with _named_errors(self.where):
-            self.study.tell(trial, state=TrialState.FAIL)
+            self._finish(trial.number, None)
 
 
 @dataclass

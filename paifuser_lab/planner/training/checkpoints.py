@@ -140,18 +140,14 @@ def cheapest(
     inputs = numpy.array([row.input_bytes for row in blocks]) / unit
     # minimised are the ms of the chosen; the last variable is the largest block computed again
     ms = numpy.array([row.ms for row in blocks])
-    rows = [numpy.append(inputs - kept, 1.0)]
-    upper = [limit_bytes / unit - plain_bytes / unit]
-    for index in range(count):
-        row = numpy.zeros(count + 1)
-        row[index], row[count] = kept[index], -1.0
-        rows.append(row)
-        upper.append(0.0)
+    peak = numpy.append(inputs - kept, 1.0)
+    largest = numpy.column_stack([numpy.diag(kept), -numpy.ones(count)])
+    upper = [limit_bytes / unit - plain_bytes / unit, *[0.0] * count]
     result = milp(
         numpy.append(ms + 1e-9 * max(1e-9, ms.sum()), 0.0),
         integrality=[1] * count + [0],
         bounds=Bounds([0.0] * (count + 1), [1.0] * count + [numpy.inf]),
-        constraints=LinearConstraint(numpy.array(rows), -numpy.inf, upper),
+        constraints=LinearConstraint(numpy.vstack([peak, largest]), -numpy.inf, upper),
         options={"time_limit": SECONDS, "mip_rel_gap": 0.0},
     )
     if result.x is None:
