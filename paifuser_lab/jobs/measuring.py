@@ -4,7 +4,6 @@ that a workbench shows it at once.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from .._files import cache_folder
+from .._files import cache_file
 from ..errors import FileError
 from ..machine import machine_label
 from ..profiler import profile
@@ -99,13 +98,12 @@ def keep_profile(work: Workload, profile: Profile) -> None:
 
 def _path(work: Workload) -> Path:
     """A file for this structure, these inputs and this machine; values of weights do not matter."""
-    parts = [
-        str(work.model),
+    return cache_file(
+        "profile",
+        work.model,
         *(f"{name} {tuple(x.shape)} {x.dtype}" for name, x in work.model.named_parameters()),
         *(f"{tuple(x.shape)} {x.dtype}" for x in work.inputs.tensors),
-        str(work.device),
+        work.device,
         machine_label(),
         torch.__version__,
-    ]
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
-    return cache_folder() / f"profile-{digest}.json"
+    )

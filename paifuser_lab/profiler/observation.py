@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import accumulate
 from statistics import median
 from typing import Any
 
@@ -110,35 +111,23 @@ class Observation:
 
 def in_tree_order(layers: Iterable[str]) -> list[str]:
     """The layers in the order of their first run, each after its containers."""
-    names: dict[str, None] = {"": None}
-    for layer in layers:
-        parts = layer.split(".")
-        for count in range(1, len(parts) + 1):
-            names[".".join(parts[:count])] = None
-    return sorted(names, key=_by_first(list(names)))
-
-
-def _by_first(names: list[str]) -> Any:
-    """Sort key of tree order: children follow their layer, siblings are in order of first run."""
+    names = dict.fromkeys(["", *(name for layer in layers for name in _path(layer))])
     index_of = {name: index for index, name in enumerate(names)}
-
-    def key(name: str) -> tuple[int, ...]:
-        parts = name.split(".") if name else []
-        return tuple(index_of[".".join(parts[:count])] for count in range(1, len(parts) + 1))
-
-    return key
+    return sorted(names, key=lambda name: [index_of[above] for above in _path(name)])
 
 
 def rolled_up(values: dict[str, Any]) -> dict[str, Any]:
     """Each layer's value added to every container above it."""
     total: dict[str, Any] = defaultdict(int)
     for layer, value in values.items():
-        total[""] = total[""] + value
-        parts = layer.split(".") if layer else []
-        for count in range(1, len(parts) + 1):
-            above = ".".join(parts[:count])
+        for above in ["", *_path(layer)]:
             total[above] = total[above] + value
     return total
+
+
+def _path(layer: str) -> list[str]:
+    """The containers of a layer inside the model, and itself: 'a.b' is in 'a'."""
+    return list(accumulate(layer.split("."), "{}.{}".format)) if layer else []
 
 
 def sums_of(

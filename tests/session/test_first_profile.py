@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import paifuser_lab as lab
+from paifuser_lab._files import cache_file
 from paifuser_lab.jobs import measuring
 from paifuser_lab.jobs.measuring import earlier_profile, keep_profile
 from paifuser_lab.records import Quality
@@ -15,7 +16,7 @@ from tests.support.models import Small, images
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(measuring, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(measuring, "cache_file", lambda *key: tmp_path / cache_file(*key).name)
     monkeypatch.setattr(measuring, "MIN_KEPT_MS", 0.0)
     monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
 

@@ -342,14 +342,14 @@ def _savings(
 def losses(work: Workload, model: nn.Module, data: Iterable[tuple[Inputs, Any]]) -> Losses:
     """The number of examples and the loss of each batch."""
     assert work.loss is not None
-    results: Losses = []
     with running(model):
-        for inputs, target in data:
-            examples = Batch(inputs).examples
-            results.append(
-                (examples, float(torch.as_tensor(work.loss(inputs.clone()(model), target))))
+        return [
+            (
+                Batch(inputs).examples,
+                float(torch.as_tensor(work.loss(inputs.clone()(model), target))),
             )
-    return results
+            for inputs, target in data
+        ]
 
 
 def rise(before: Losses, after: Losses) -> tuple[float, float | None]:
