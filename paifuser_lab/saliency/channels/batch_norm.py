@@ -23,19 +23,9 @@ class BatchNormScale(ChannelEstimator):
     unit = "Absolute scale of the batch-norm that follows, channel by channel."
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
-        scales: dict[str, Tensor] = {}
-        for layer, scale in self._scales(batch):
-            if len(scale) == channel_count(self.subject.layers[layer]):
-                scales[layer] = scales[layer] + scale if layer in scales else scale
-        missing = self.subject.layers.keys() - scales.keys()
-        self.notes |= dict.fromkeys(missing, "no batch-norm with a scale per channel follows it")
-        return scales
-
-    def _scales(self, batch: Batch) -> list[tuple[str, Tensor]]:
-        """Layers, each with the scale of a batch-norm that reads its output."""
-        model = self.subject.work.model
+        model, layers = self.subject.work.model, self.subject.layers
         graph = observe(model, lambda: self.subject.output(batch))
-        scales = []
+        scales: dict[str, Tensor] = {}
         for operation in graph.operations:
             norm = model.get_submodule(operation.layer)
             if (
@@ -44,7 +34,11 @@ class BatchNormScale(ChannelEstimator):
                 or "batch_norm" not in operation.name
             ):
                 continue
-            maker = graph.maker(operation.reads[0])
-            if maker is not None and maker.layer in self.subject.layers:
-                scales.append((maker.layer, norm.weight.detach().abs()))
+            maker, scale = graph.maker(operation.reads[0]), norm.weight.detach().abs()
+            if maker is None or maker.layer not in layers:
+                continue
+            if len(scale) == channel_count(layers[maker.layer]):
+                scales[maker.layer] = scales.get(maker.layer, 0.0) + scale
+        missing = layers.keys() - scales.keys()
+        self.notes |= dict.fromkeys(missing, "no batch-norm with a scale per channel follows it")
         return scales

@@ -21,6 +21,7 @@ class Estimator:
     unit: ClassVar[Unit] = "loss"
     needs_loss: ClassVar[bool] = True
     most_samples: ClassVar[int | None] = None  # of a key; None: one for each batch
+    is_by_format: ClassVar[bool] = True  # else a key is a layer itself
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -28,8 +29,9 @@ class Estimator:
 
     @property
     def keys(self) -> list[Key]:
-        """The keys to estimate: each layer in each format."""
-        return [Key(layer, name) for layer in self.subject.layers for name in self.subject.formats]
+        """The keys to estimate: each layer in each format, or each layer."""
+        formats = self.subject.formats if self.is_by_format else ("",)
+        return [Key(layer, name) for layer in self.subject.layers for name in formats]
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
         """Draw a sample of each key from one batch."""

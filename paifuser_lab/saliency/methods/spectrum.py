@@ -32,17 +32,13 @@ class Eigenvalues(Estimator):
 
     name = "eigenvalues"
     most_samples = 1
+    is_by_format = False
     field: ClassVar[str] = "top_eigenvalues"
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
         self.generator = torch.Generator().manual_seed(subject.seed)
         self.by_layer: dict[str, Curvature] = {}
-
-    @property
-    def keys(self) -> list[Key]:
-        """The layers themselves: this does not depend on formats."""
-        return [Key(layer, "") for layer in self.subject.layers]
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
         loss_slope = slope(self.subject, batch, layers_of(keys))

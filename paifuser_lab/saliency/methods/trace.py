@@ -27,16 +27,12 @@ class Trace(Estimator):
 
     name = "trace"
     most_samples = 200
+    is_by_format = False  # formats only scale the trace
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
         self.generator = torch.Generator().manual_seed(subject.seed)
         self.method: ProbeMethod | None = None
-
-    @property
-    def keys(self) -> list[Key]:
-        """The layers themselves; formats only scale the trace."""
-        return [Key(layer, "") for layer in self.subject.layers]
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
         layers = layers_of(keys)
