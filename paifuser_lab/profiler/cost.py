@@ -54,24 +54,16 @@ def cost_of(func: Any, args: Any, kwargs: Any, result: Any) -> Cost:
         return Cost(2 * macs, macs, sum(map(_bytes, read)), sum(map(_bytes, written)))
     if _is_view(func):
         return Cost()
-    flops = 2 * macs if macs else _other_flops(func, args, read, written)
     name = _name(func)
+    flops = 2 * macs if macs else _other_flops(func, args, read, written)
     if name in GATHERS:
-        return Cost(
-            flops,
-            macs,
-            _gathered_bytes(name, read, written) + _index_bytes(read),
-            sum(map(_bytes, written)),
-        )
-    reads = {id(tensor): tensor for tensor in read}.values()
+        read_bytes = _gathered_bytes(name, read, written) + _index_bytes(read)
+    else:
+        reads = {id(tensor): tensor for tensor in read}.values()
+        overwrites = name in ("copy_", "fill_", "zero_")
+        read_bytes = sum(map(_bytes, list(reads)[overwrites:]))
     is_empty = name.startswith(("empty", "new_empty"))
-    overwrites = name in ("copy_", "fill_", "zero_")
-    return Cost(
-        flops,
-        macs,
-        sum(map(_bytes, list(reads)[overwrites:])),
-        0 if is_empty else sum(map(_bytes, written)),
-    )
+    return Cost(flops, macs, read_bytes, 0 if is_empty else sum(map(_bytes, written)))
 
 
 def is_counted_by_torch(name: str) -> bool:
