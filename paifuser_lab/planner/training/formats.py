@@ -10,7 +10,7 @@ plan, and fp32 is where none is certainly faster.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -46,27 +46,20 @@ def plan_training_formats(
     formats: Sequence[str] = ("bf16", "fp16"),
     budget: float | None = None,
     seconds: float = 10.0,
-    known: Sensitivity | None = None,
-    seed: int = 0,
-    should_stop: Callable[[], bool] | None = None,
 ) -> TrainingFormats:
     """Choose a format for each layer of a training: the least time, with a predicted rise of the
-    loss within `budget` (1% of the loss in fp32 where none is given).
-
-    `known` is a sensitivity with these formats, if there is one. Weights stay in fp32.
+    loss within `budget` (1% of the loss in fp32 where none is given). Weights stay in fp32.
     """
     work = workload_of(subject)
     objective = objective_of(loss_of(work))
     if unknown := [name for name in formats if name not in LOWER]:
         raise MeasureError(f"'{unknown[0]}' is no format to train in; there are bf16 and fp16.")
     with QUIET, preserve_rng(work.device), torch.enable_grad():
-        batches = list(islice(Batches(work.train or (), work.device).epoch(seed, 0), BATCHES))
+        batches = list(islice(Batches(work.train or (), work.device).epoch(0, 0), BATCHES))
         model = copied(work.model).train()
         inputs, ranges = observed_layers(model, batches, objective)
         ms = layer_times(model, inputs, formats, seconds / 3)
-    judged = known or sensitivity(
-        work, formats=formats, seconds=seconds / 3, seed=seed, should_stop=should_stop
-    )
+    judged = sensitivity(work, formats=formats, seconds=seconds / 3)
     rises = _rises(judged, list(ms), formats)
     barred = _barred(ranges, list(ms), formats)
     loss = _loss(work, batches, Way("fp32", {}))
