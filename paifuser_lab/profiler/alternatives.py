@@ -109,14 +109,13 @@ def _equal_layers(model: nn.Module, operators: Operators) -> dict[str, list[str]
     groups: dict[str, list[str]] = defaultdict(list)
     for layer, shapes in operators.input_shapes.items():
         module = model.get_submodule(layer)
-        # its format is chosen, and its operators have their own layout
-        if isinstance(module, QuantizedLayer):
+        # a quantized layer's format is chosen, and its operators have their own layout
+        if len(shapes) != 1 or isinstance(module, QuantizedLayer):
             continue
-        is_image = len(shapes) == 1 and len(shapes[0]) == 4 and layer not in operators.channels_last
-        is_spatial = (
-            is_image and not any(module.children()) and _is_spatial(operators.of_layer(layer))
-        )
-        if is_spatial or (len(shapes) == 1 and isinstance(module, nn.Linear)):
+        is_image = len(shapes[0]) == 4 and layer not in operators.channels_last
+        is_leaf = not any(module.children())
+        is_spatial = is_image and is_leaf and _is_spatial(operators.of_layer(layer))
+        if is_spatial or isinstance(module, nn.Linear):
             groups[f"{module} {shapes} {float_dtype(module)}"].append(layer)
     return groups
 

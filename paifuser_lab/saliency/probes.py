@@ -57,11 +57,6 @@ class Pilot:
     seconds: float  # for one probe
     probes: dict[str, list[float]]  # by layer
 
-    @property
-    def means(self) -> dict[str, float]:
-        """The traces so far."""
-        return {name: fmean(values) for name, values in self.probes.items()}
-
     def spread(self, traces: dict[str, float]) -> float:
         """The relative variance of a probe, the median over layers; 0 for a trace of 0."""
         return median(
@@ -69,19 +64,15 @@ class Pilot:
             for name, values in self.probes.items()
         )
 
-    def cost(self, traces: dict[str, float]) -> float:
-        """The seconds to a relative variance of one."""
-        return self.seconds * self.spread(traces)
-
 
 def choose_method(
     slope: Slope, layers: list[str], generator: torch.Generator
 ) -> tuple[ProbeMethod, str, dict[str, float]]:
     """Try the methods on one batch; the better one, a note on why, and the traces so far."""
     by_layer = _pilot(layer_by_layer, slope, layers, generator)
-    traces = by_layer.means
+    traces = {name: fmean(values) for name, values in by_layer.probes.items()}
     pilots = [_pilot(joint, slope, layers, generator), by_layer]
-    best = min(pilots, key=lambda pilot: pilot.cost(traces))
+    best = min(pilots, key=lambda pilot: pilot.seconds * pilot.spread(traces))
     facts = "; ".join(
         f"{NAMES[pilot.method]} {pilot.seconds:.2g} s a probe, "
         f"spread {pilot.spread(traces) ** 0.5:.2f}"

@@ -116,12 +116,12 @@ def _timed(
         )
         for (name, around), (_, size) in built.items()
     ]
-    converted = (
-        ConversionLatency(likeness=planned.likeness, to_int8_ms=ms["to int8"], back_ms=ms["back"])
-        if has_int8
-        else None
+    if not has_int8:
+        return rows, [], notes
+    converted = ConversionLatency(
+        likeness=planned.likeness, to_int8_ms=ms["to int8"], back_ms=ms["back"]
     )
-    return rows, [converted] if converted else [], notes
+    return rows, [converted], notes
 
 
 def _built(
