@@ -242,13 +242,10 @@ class _Search:
         chosen = []
         for asked in ASKED:
             reaching = [point for point, each in predicted.items() if each.ratio <= 1 / asked]
-            least = min(
-                reaching,
-                key=lambda point: (predicted[point].loss, predicted[point].ratio),
-                default=None,
-            )
-            if least is not None:
-                chosen.append(least)
+            if reaching:
+                chosen.append(
+                    min(reaching, key=lambda point: (predicted[point].loss, predicted[point].ratio))
+                )
         return list(dict.fromkeys([*chosen, *self._fastest()]))
 
     def _fastest(self) -> list[Point]:

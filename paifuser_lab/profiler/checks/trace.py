@@ -38,12 +38,12 @@ class Trace:
 
     def kernels(self, word: str = "") -> list[Span]:
         """The spans of device kernels, without copies."""
-        kernels = [
-            spans
+        return [
+            span
             for name, spans in self.device.items()
             if word in name.lower() and not name.startswith("Mem")
+            for span in spans
         ]
-        return [span for spans in kernels for span in spans]
 
     def ms(self, spans: Iterable[Span]) -> float:
         """The part of the loop's time that the spans cover, in ms."""
