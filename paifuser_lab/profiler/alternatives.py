@@ -131,10 +131,8 @@ def _is_spatial(operators: list[str]) -> bool:
 def _try(module: nn.Module, shape: tuple[int, ...], step: Options, change: Change) -> Alternative:
     """Median times of the layer as it is and changed, call after call in turn."""
     device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
-    here, x = (
-        copy.deepcopy(module).eval(),
-        torch.rand(shape, device=device, dtype=float_dtype(module)),
-    )
+    here = copy.deepcopy(module).eval()
+    x = torch.rand(shape, device=device, dtype=float_dtype(module))
     there, y = change(copy.deepcopy(here)), change(x)
     taken: dict[bool, list[float]] = {False: [], True: []}
     with torch.no_grad():

@@ -98,12 +98,9 @@ class _CudaClock:
 
     def start(self) -> None:
         if not self.marks:
-            self._mark("")
+            self.stop("")
 
     def stop(self, layer: str) -> None:
-        self._mark(layer)
-
-    def _mark(self, layer: str) -> None:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.device))
         self.marks.append((layer, event))

@@ -8,7 +8,7 @@ of the call that is in no node, so that rows add up to the model's latency.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -136,13 +136,12 @@ def _kernel(name: str, nodes: list[EngineNode]) -> Kernel:
 
 def _moved(led: list[EngineNode], costs: list[Cost]) -> dict[str, int]:
     """The bytes by the engine, else by the layer's own operators; none for a joined layer."""
-    if any(node.read_bytes is not None for node in led):
-        read = sum(node.read_bytes or 0 for node in led)
-        return {"read_bytes": read, "written_bytes": sum(node.written_bytes or 0 for node in led)}
-    own = costs if led else []
+    parts: Sequence[EngineNode | Cost] = led
+    if led and all(node.read_bytes is None for node in led):
+        parts = costs
     return {
-        "read_bytes": sum(cost.read_bytes for cost in own),
-        "written_bytes": sum(cost.written_bytes for cost in own),
+        "read_bytes": sum(part.read_bytes or 0 for part in parts),
+        "written_bytes": sum(part.written_bytes or 0 for part in parts),
     }
 
 

@@ -209,11 +209,8 @@ def _sum(first: OperatorProfile, second: OperatorProfile) -> OperatorProfile:
 def _reads_from(
     name: str, flow: dict[str, dict[str, None]], home: dict[str, str]
 ) -> tuple[str, ...]:
-    return tuple(
-        dict.fromkeys(
-            home.get(maker, "") for maker in flow.get(name, {}) if home.get(maker, "") != name
-        )
-    )
+    makers = dict.fromkeys(home.get(maker, "") for maker in flow.get(name, {}))
+    return tuple(maker for maker in makers if maker != name)
 
 
 def _backward(observation: Observation, home: dict[str, str]) -> dict[str, float] | None:

@@ -89,10 +89,12 @@ def _row(run: ChannelRun, name: str, reason: str | None, *, is_output: bool) -> 
     """A layer's values; for one without, the reason as its note."""
     module, means = run.subject.work.model.get_submodule(name), run.means.get(name)
     reason = reason or run.estimator.notes.get(name) or (OUTPUT if is_output else None)
-    estimated = means is not None and means.count > 0
-    values, errors = (means.mean, means.error) if means is not None and estimated else (None, None)
-    if means is not None and estimated and not means.is_finite:
-        values, reason = None, NOT_FINITE
+    values: Any = None
+    errors: Any = None
+    if means is not None and means.count:
+        values, errors = means.mean, means.error
+        if not means.is_finite:
+            values, reason = None, NOT_FINITE
     return LayerImportance(
         layer=name,
         kind=type(module).__name__,

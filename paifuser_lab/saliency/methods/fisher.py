@@ -40,15 +40,13 @@ def one_by_one(batch: Batch) -> list[Batch]:
     """A batch's examples as batches of one: every tensor with as many entries as there are examples
     is cut.
     """
-    return [_example(batch, index) for index in range(batch.examples)]
-
-
-def _example(batch: Batch, index: int) -> Batch:
     count = batch.examples
 
-    def cut(tensor: Tensor) -> Tensor:
-        return tensor[index : index + 1] if tensor.ndim and tensor.shape[0] == count else tensor
+    def example(index: int) -> Batch:
+        def cut(tensor: Tensor) -> Tensor:
+            return tensor[index : index + 1] if tensor.ndim and tensor.shape[0] == count else tensor
 
-    return replace(
-        batch, inputs=batch.inputs.map(cut), target=pytree.tree_map_only(Tensor, cut, batch.target)
-    )
+        target = pytree.tree_map_only(Tensor, cut, batch.target)
+        return replace(batch, inputs=batch.inputs.map(cut), target=target)
+
+    return [example(index) for index in range(count)]
