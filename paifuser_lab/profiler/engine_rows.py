@@ -43,12 +43,6 @@ def engine_rows(observation: Observation) -> tuple[LayerProfile, ...]:
     return tuple(_with_totals(observation, selves, led))
 
 
-def opaque_row(row: LayerProfile, why: str) -> LayerProfile:
-    """The one row of an engine that cannot be seen into: with no guess at what binds it."""
-    unknown = dict.fromkeys(("bound", "layers"), why)
-    return row.model_copy(update={"verdict": None, "overhead_ms": 0.0, "unknown_why": unknown})
-
-
 def _joined(nodes: list[EngineNode]) -> dict[str, str]:
     """The leading layer of each layer that leads no node itself, but has a part in one."""
     leaders = {node.leader for node in nodes}

@@ -19,7 +19,7 @@ from ..records import ENGINE_ROW, Kernel, LayerProfile, OperatorProfile, Profile
 from ..records.hardware import rate_field
 from .clock import call_costs_ms, operator_cost_ms
 from .cost import Cost
-from .engine_rows import engine_rows, opaque_row
+from .engine_rows import engine_rows
 from .observation import (
     Observation,
     described,
@@ -94,8 +94,11 @@ def _all_rows(observation: Observation, watching_ms: float) -> tuple[LayerProfil
     names = dict.fromkeys(layer for run in corrected for layer in run)
     own = {layer: [run.get(layer, 0.0) for run in corrected] for layer in names}
     first, *rest = _rows(observation, own, _homes(observation, own))
-    opaque = observation.engine.opaque if observation.engine else ""
-    return (opaque_row(first, opaque) if opaque else first, *rest)
+    if observation.engine and observation.engine.opaque:  # nothing tells what binds it
+        unknown = dict.fromkeys(("bound", "layers"), observation.engine.opaque)
+        update = {"verdict": None, "overhead_ms": 0.0, "unknown_why": unknown}
+        first = first.model_copy(update=update)
+    return (first, *rest)
 
 
 def _watching_ms(observation: Observation) -> float:

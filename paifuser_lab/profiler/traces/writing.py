@@ -103,13 +103,11 @@ def _record(work: Workload, runs: int) -> tuple[profile, bool]:
 
 def _naming(model: nn.Module) -> AbstractContextManager[None]:
     """Annotate every call of a layer with its path and type."""
-    names = {name: _annotation(name, module) for name, module in model.named_modules()}
+    names = {
+        layer: f"{layer} ({type(module).__name__})".lstrip().translate(SAFE)
+        for layer, module in model.named_modules()
+    }
     return marking(model, names.__getitem__)
-
-
-def _annotation(layer: str, module: nn.Module) -> str:
-    name = f"{layer} ({type(module).__name__})".lstrip()
-    return name.translate(SAFE)
 
 
 def _export(profiler: profile, path: Path, *, is_gzip: bool) -> None:
