@@ -35,7 +35,6 @@ from paifuser_lab.profiler.checks.findings import (
     Findings,
     Subject,
     line_of,
-    with_threads,
 )
 from paifuser_lab.profiler.checks.trace import BATCH, LOOP, MODEL, WATCHING, Trace
 from paifuser_lab.profiler.checks.watch import LoopRun, Memory, watch
@@ -458,7 +457,7 @@ def test_timings_are_compared_by_their_ratio_and_its_interval(
     measured = findings(Trace((0, 10), {LOOP: [(0, 10)]}), work=Workload(Small(), images()))
     measured.timed = {
         AS_IT_IS: timed([10.0] * 7),
-        with_threads(7): timed(other_ms),
+        "7": timed(other_ms),
         CHANNELS_LAST: timed(other_ms),
     }
     assert line("threads", measured).outcome == outcome

@@ -101,7 +101,7 @@ class Findings:
 
     subject: Subject
     run: LoopRun
-    timed: dict[str, Samples] = field(default_factory=dict)
+    timed: dict[str, Samples] = field(default_factory=dict)  # by layout, or number of threads
     reasons: dict[str, str] = field(default_factory=dict)
     settled: dict[str, str] = field(default_factory=dict)  # checks that pass without timing
     metrics: tuple[float, float] | None = None  # baseline, now
@@ -110,11 +110,6 @@ class Findings:
     @property
     def is_loop(self) -> bool:
         return self.subject.work is None
-
-
-def with_threads(count: int) -> str:
-    """The candidate's name for a number of threads."""
-    return f"{count} threads"
 
 
 def measure_subject(subject: Subject, *, seconds: float) -> Findings:
@@ -167,7 +162,7 @@ def _candidates(findings: Findings, work: Workload) -> list[Candidate]:
             findings.settled["threads"] = (
                 f"{counted(now, 'thread')}, the only sensible number on this machine"
             )
-        candidates += [Candidate(with_threads(count), _call(work), count) for count in counts]
+        candidates += [Candidate(str(count), _call(work), count) for count in counts]
     if (call := _channels_last(findings, work)) is not None:
         candidates.append(Candidate(CHANNELS_LAST, call, now, work.device))
     return candidates

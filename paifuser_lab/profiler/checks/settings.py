@@ -39,7 +39,7 @@ def check_threads(findings: Findings) -> Judged | str:
         (key for key in findings.timed if key not in (AS_IT_IS, CHANNELS_LAST)),
         key=lambda key: findings.timed[key].median_ms,
     )
-    count = int(best.split()[0])
+    count = int(best)
     step = {"backend": {"name": "eager", "threads": count}}
     return _compared(
         findings,
