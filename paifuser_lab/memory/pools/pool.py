@@ -51,25 +51,17 @@ class MemoryPool(ABC):
         self._is_entered = False
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """In force for several calls, and given back after them."""
+    def held(self, *, trim: bool = True) -> Iterator[None]:
+        """In force for several calls, and given back after them, unless `trim` is off."""
         self._begin()
         try:
             yield
         finally:
-            self._end(trim=True)
+            self._end(trim=trim)
 
     def during_call(self) -> AbstractContextManager[None]:
         """In force for a call; what it has freed stays for the next one."""
-        return nullcontext() if self._suspensions else self._call()
-
-    @contextmanager
-    def _call(self) -> Iterator[None]:
-        self._begin()
-        try:
-            yield
-        finally:
-            self._end(trim=False)
+        return nullcontext() if self._suspensions else self.held(trim=False)
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
