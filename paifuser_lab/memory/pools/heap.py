@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from ...errors import PoolError
@@ -107,9 +107,9 @@ class Glibc:
             self._library.mallopt(M_MMAP_MAX, 0)
         self._library.mallopt(M_TRIM_THRESHOLD, min(thresholds.trim_bytes, MAX_INT))
 
-    def trim(self) -> bool:
-        """Give every free page back to the kernel; whether there was one."""
-        return bool(self._library.malloc_trim(0))
+    def trim(self) -> None:
+        """Give every free page back to the kernel."""
+        self._library.malloc_trim(0)
 
     def statistics(self) -> Statistics | None:
         """What is allocated and what is free, in all arenas; None before glibc 2.33."""
@@ -149,7 +149,7 @@ class Heap:
     def __init__(self, allocator: Glibc) -> None:
         self.allocator = allocator
         self._usual = usual()
-        self._lock = Lock()
+        self._lock = RLock()
         self._uses: Counter[HeapPool] = Counter()
         self._emptied_bytes = 0  # free bytes whose pages a trim has given back
 
@@ -169,20 +169,24 @@ class Heap:
             del self._uses[pool]
             self.allocator.set(keeping(self._limit) if self._uses else self._usual)
             if trim and not self._uses:
-                self._trim()
+                self.trim()
 
     def trim(self) -> None:
         """Give what is kept back to the kernel."""
         with self._lock:
-            self._trim()
+            self.allocator.trim()
+            now = self.allocator.statistics()
+            self._emptied_bytes = 0 if now is None else now.fordblks
 
     def trim_past(self, limit_bytes: int | None) -> bool:
         """Trim if more than a limit is kept; whether it was."""
+        if limit_bytes is None:
+            return False
         with self._lock:
-            kept = self._kept_bytes() if limit_bytes is not None else None
-            if kept is None or limit_bytes is None or kept <= limit_bytes:
+            kept = self.kept_bytes()
+            if kept is None or kept <= limit_bytes:
                 return False
-            self._trim()
+            self.trim()
             return True
 
     def kept_bytes(self) -> int | None:
@@ -190,7 +194,11 @@ class Heap:
         counted, also where they are in use again, so that it can be too small by these.
         """
         with self._lock:
-            return self._kept_bytes()
+            now = self.allocator.statistics()
+            if now is None:
+                return None
+            self._emptied_bytes = min(self._emptied_bytes, now.fordblks)
+            return int(now.fordblks - self._emptied_bytes)
 
     def held_bytes(self) -> int | None:
         """What is allocated and not freed; None before glibc 2.33."""
@@ -201,18 +209,6 @@ class Heap:
     def _limit(self) -> int | None:
         limits = [pool.limit_bytes for pool in self._uses if pool.limit_bytes is not None]
         return min(limits, default=None)
-
-    def _trim(self) -> None:
-        self.allocator.trim()
-        now = self.allocator.statistics()
-        self._emptied_bytes = 0 if now is None else now.fordblks
-
-    def _kept_bytes(self) -> int | None:
-        now = self.allocator.statistics()
-        if now is None:
-            return None
-        self._emptied_bytes = min(self._emptied_bytes, now.fordblks)
-        return int(now.fordblks - self._emptied_bytes)
 
 
 @cache
