@@ -18,7 +18,6 @@ from .predict import Predictor
 from .predict.blocks import repeated_blocks
 from .predict.predictor import has_same_update, options_of
 
-Largest = Callable[[Predictor], int | None]
 Change = tuple[str, str, StepOptions]  # its name, how it is made, the options with it
 AUTOCAST = "torch.autocast(…, dtype=torch.bfloat16) around model and loss"
 CHECKPOINT = "torch.utils.checkpoint.checkpoint(…, use_reentrant=False) around each"
@@ -42,28 +41,24 @@ class Variants:
 
 
 def remedies(
-    subject: Workload | Derived,
-    predictor: Predictor,
-    peak: PredictedPeak,
-    limit: int,
-    largest: Largest,
-    largest_batch: int | None,
+    variants: Variants, peak: PredictedPeak, limit: int, largest: int | None
 ) -> tuple[FitRemedy, ...]:
-    """The changes that lower the predicted peak, in the order of what they cost a user."""
-    variants = Variants(subject, predictor)
+    """The changes that lower the predicted peak, in the order of what they cost a user; `largest`
+    is the largest batch without them.
+    """
     found = [
         remedy
         for change in _changes(variants, peak, limit)
-        if (remedy := _remedy(variants, predictor, peak, change, largest)) is not None
+        if (remedy := _remedy(variants, peak, limit, change)) is not None
     ]
-    if largest_batch is not None and largest_batch < peak.batch:
+    if largest is not None and largest < peak.batch:
         smaller = FitRemedy(
-            change=f"a batch of {largest_batch}",
+            change=f"a batch of {largest}",
             how="gradients of several batches can be summed" if peak.options.train else "",
             options=peak.options,
-            batch=largest_batch,
-            peak_bytes=predictor.peak(largest_batch).peak_bytes,
-            largest_batch=largest_batch,
+            batch=largest,
+            peak_bytes=variants.first.peak(largest).peak_bytes,
+            largest_batch=largest,
         )
         found.insert(0, smaller)
     return tuple(found)
@@ -111,11 +106,7 @@ def _to_checkpoint(variants: Variants, peak: PredictedPeak, limit: int) -> tuple
 
 
 def _remedy(
-    variants: Variants,
-    predictor: Predictor,
-    peak: PredictedPeak,
-    change: Change,
-    largest: Largest,
+    variants: Variants, peak: PredictedPeak, limit: int, change: Change
 ) -> FitRemedy | None:
     """The remedy of a change; None if it saves nothing or the model does not take it."""
     name, how, options = change
@@ -128,14 +119,14 @@ def _remedy(
         return None
     more = None
     if options.checkpoint != peak.options.checkpoint and options.precision == "fp32":
-        more = changed.flops(peak.batch) / max(1, predictor.flops(peak.batch)) - 1
+        more = changed.flops(peak.batch) / max(1, variants.first.flops(peak.batch)) - 1
     return FitRemedy(
         change=name,
         how=how,
         options=options,
         batch=peak.batch,
         peak_bytes=count,
-        largest_batch=largest(changed),
+        largest_batch=largest_of(changed, limit, peak.batch),
         more_flops=more,
     )
 
@@ -176,14 +167,7 @@ def fits(
         limit_bytes=allowed,
         largest_batch=largest,
         is_open=largest == MOST,
-        remedies=remedies(
-            subject,
-            predictor,
-            peak,
-            allowed,
-            lambda other: largest_of(other, allowed, peak.batch),
-            largest,
-        ),
+        remedies=remedies(Variants(subject, predictor), peak, allowed, largest),
     )
 
 
