@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, combinations
 from math import gcd
 
@@ -21,7 +21,7 @@ from ..machine import hardware, threads
 from ..measure import peak_bytes
 from ..records import MemoryPlan, PackedBuffer, PackingMethod
 from ..workload import Derived, Workload, running, workload_of
-from .lifetimes import Recording, record
+from .lifetimes import record
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,12 @@ class Span:
         return self.begin <= other.end and other.begin <= self.end
 
 
-@dataclass(frozen=True)
-class Arena:
-    """An address for each buffer, and whether no smaller arena exists."""
-
-    offsets: tuple[int, ...]
-    is_proven: bool
-
-
 def smallest_arena(
     spans: Sequence[Span], *, at_least: int, at_most: int, seconds: float
-) -> Arena | None:
-    """The smallest arena found in time, between two heights; None if none was found."""
+) -> tuple[tuple[int, ...], bool] | None:
+    """The addresses of the smallest arena found in time, between two heights, and whether no
+    smaller one exists; None if none was found.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_array
 
@@ -73,9 +67,8 @@ def smallest_arena(
     if result.x is None:
         return None
     offsets = _settled(spans, [float(value) for value in result.x[:count]])
-    height = max(offset + span.size for offset, span in zip(offsets, spans, strict=True))
-    is_optimal = result.status == 0 and height <= unit * round(result.fun)
-    return Arena(offsets, is_proven=is_optimal)
+    is_proven = result.status == 0 and _height(spans, offsets) <= unit * round(result.fun)
+    return offsets, is_proven
 
 
 def _rows(
@@ -143,26 +136,24 @@ def lower_bound(spans: Sequence[Span]) -> int:
 def pack(spans: Sequence[Span], *, seconds: float = SECONDS) -> Packing:
     """The best packing found; `seconds` limits the integer program."""
     bound = lower_bound(spans)
-    height, method, offsets = min(
-        ((_height(spans, offsets), method, offsets) for method, offsets in _by_best_fit(spans)),
-        key=lambda packed: packed[0],
-    )
-    packing = Packing(offsets, height, method, height, is_optimal=height == bound)
+    packed = {
+        method: best_fit(spans, sorted(range(len(spans)), key=lambda index: key(spans[index])))
+        for method, key in ORDERS.items()
+    }
+    method = min(packed, key=lambda method: _height(spans, packed[method]))
+    height = _height(spans, packed[method])
+    packing = Packing(packed[method], height, method, height, is_optimal=height == bound)
     if packing.is_optimal or len(spans) > MOST_FOR_INTEGER_PROGRAM:
         return packing
     found = smallest_arena(spans, at_least=bound, at_most=height, seconds=seconds)
     if found is None:
         return packing
-    smaller, is_proven = _height(spans, found.offsets), found.is_proven
+    offsets, is_proven = found
+    smaller = _height(spans, offsets)
     if smaller >= height:
-        return Packing(offsets, height, method, height, is_optimal=is_proven)
-    return Packing(
-        found.offsets,
-        smaller,
-        "integer program",
-        height,
-        is_optimal=is_proven or smaller == bound,
-    )
+        return replace(packing, is_optimal=is_proven)
+    is_optimal = is_proven or smaller == bound
+    return Packing(offsets, smaller, "integer program", height, is_optimal)
 
 
 def best_fit(spans: Sequence[Span], order: Sequence[int]) -> tuple[int, ...]:
@@ -182,13 +173,6 @@ def best_fit(spans: Sequence[Span], order: Sequence[int]) -> tuple[int, ...]:
             free = max(free, end)
         offsets[index] = free if chosen is None else chosen[1]
     return tuple(offsets[index] for index in range(len(spans)))
-
-
-def _by_best_fit(spans: Sequence[Span]) -> list[tuple[PackingMethod, tuple[int, ...]]]:
-    return [
-        (method, best_fit(spans, sorted(range(len(spans)), key=lambda index: key(spans[index]))))
-        for method, key in ORDERS.items()
-    ]
 
 
 def _height(spans: Sequence[Span], offsets: Sequence[int]) -> int:
@@ -213,10 +197,7 @@ def plan_memory(subject: Workload | Derived) -> MemoryPlan:
         again = work.inputs.clone()
         held = peak_bytes(lambda: again(work.model), work.device)
     spans = [Span(buffer.size_bytes, buffer.begin, buffer.end) for buffer in recording.buffers]
-    return _plan(work, recording, pack(spans), held)
-
-
-def _plan(work: Workload, recording: Recording, packing: Packing, held: int) -> MemoryPlan:
+    packing = pack(spans)
     return MemoryPlan(
         workload=work.name,
         machine=hardware().name,
