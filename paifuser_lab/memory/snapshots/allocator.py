@@ -162,10 +162,6 @@ class Allocator:
                 elif block.is_whole_segment:
                     self._give_back(block)
 
-    def largest_free_bytes(self) -> int:
-        """The largest free block."""
-        return max((pool.order[-1][0] for pool in self.pools.values() if pool.order), default=0)
-
     def _pool(self, stream: int, *, is_small: bool) -> FreeBlocks:
         key = (stream, is_small)
         if key not in self.pools:
