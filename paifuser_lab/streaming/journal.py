@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .._files import checked_path
 from ..errors import StreamError, first_line
+from .stage import Result
 
 TABLES = """
 create table if not exists stream (identity text not null);
@@ -15,6 +17,11 @@ create table if not exists committed (
     only integer primary key check (only = 1), groups integer not null, frames integer not null,
     set_aside integer not null, token text
 );
+"""
+COMMIT = """
+insert into committed values (1, 1, ?, ?, ?) on conflict (only) do update set
+    groups = groups + 1, frames = frames + excluded.frames,
+    set_aside = set_aside + excluded.set_aside, token = excluded.token
 """
 
 
@@ -88,13 +95,11 @@ class Journal:
         ).fetchone()
         return Position(*row) if row else Position()
 
-    def commit(self, position: Position) -> None:
-        """A group more has been taken by the sink."""
+    def commit(self, results: Sequence[Result], token: str | None) -> None:
+        """The results of a group more have been taken by the sink."""
+        failed = sum(result.error is not None for result in results)
         try:
-            self._database.execute(
-                "insert or replace into committed values (1, ?, ?, ?, ?)",
-                (position.groups, position.frames, position.set_aside, position.token),
-            )
+            self._database.execute(COMMIT, (len(results), failed, token))
         except sqlite3.Error as error:
             raise StreamError(
                 f"The journal {self.path} cannot be written ({first_line(error)}); free some space "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -128,7 +128,8 @@ class Stream:
                 with closing(self._delivered(position)) as groups:
                     for results in groups:
                         token = self._of_sink(sink.write, results)
-                        position = _committed(journal, position, results, token)
+                        if journal is not None:
+                            journal.commit(results, token)
             except BaseException:
                 sink.abort()
                 raise
@@ -141,7 +142,8 @@ class Stream:
             with closing(self._delivered(position)) as groups:
                 for results in groups:
                     yield from results
-                    position = _committed(journal, position, results, None)
+                    if journal is not None:
+                        journal.commit(results, None)
 
     async def __aiter__(self) -> AsyncIterator[Result]:
         """The results, waited for on another thread, so that the event loop goes on."""
@@ -272,16 +274,3 @@ class Stream:
         return ActorPool(
             inbox, self.stages, self.workers, address=self.address, options=self.options
         )
-
-
-def _committed(
-    journal: Journal | None, position: Position, results: Sequence[Result], token: str | None
-) -> Position:
-    """The position behind a group that was taken, in the journal where there is one."""
-    failed = sum(result.error is not None for result in results)
-    position = Position(
-        position.groups + 1, position.frames + len(results), position.set_aside + failed, token
-    )
-    if journal is not None:
-        journal.commit(position)
-    return position

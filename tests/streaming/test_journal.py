@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from paifuser_lab.errors import StreamError
-from paifuser_lab.streaming import Items, Stream
+from paifuser_lab.streaming import FrameError, Items, Result, Stream
 from paifuser_lab.streaming.journal import Journal, Position
 
 
@@ -95,12 +95,13 @@ def test_a_journal_is_refused_to_another_stream_and_while_it_is_in_use(tmp_path)
     journal = Journal(path, "camera → infer")
     with pytest.raises(StreamError, match="is in use or cannot be written"):
         Journal(path, "camera → infer")
-    journal.commit(Position(3, 12, 1, "token"))
+    journal.commit([Result(0, "", 1.0), Result(1, None, 1.0, error=FrameError("infer", ""))], None)
+    journal.commit([Result(2, "", 1.0)], "token")
     journal.close()
     with pytest.raises(StreamError, match=r"belongs to another stream \(camera → infer\)"):
         Journal(path, "clip → infer")
     again = Journal(path, "camera → infer")
-    assert again.position == Position(3, 12, 1, "token")
+    assert again.position == Position(2, 3, 1, "token")
     again.close()
 
 
