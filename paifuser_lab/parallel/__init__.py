@@ -28,37 +28,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .checkpoints import Checkpoints
-    from .group import Group, join, tell
-    from .launch import run
-    from .pipelines import pipeline
-    from .plans import plan
-    from .ray_cluster import run_on_ray
-    from .strategy import DataParallel
-    from .tensor import (
-        ColumnParallelLinear,
-        RowParallelLinear,
-        tensor_parallel,
-        tensor_plan,
-    )
-    from .torchrun import train_job
-
-__all__ = [
-    "Checkpoints",
-    "ColumnParallelLinear",
-    "DataParallel",
-    "Group",
-    "RowParallelLinear",
-    "join",
-    "pipeline",
-    "plan",
-    "run",
-    "run_on_ray",
-    "tell",
-    "tensor_parallel",
-    "tensor_plan",
-    "train_job",
-]
+    from .checkpoints import Checkpoints as Checkpoints
+    from .group import Group as Group
+    from .group import join as join
+    from .group import tell as tell
+    from .launch import run as run
+    from .pipelines import pipeline as pipeline
+    from .plans import plan as plan
+    from .ray_cluster import run_on_ray as run_on_ray
+    from .strategy import DataParallel as DataParallel
+    from .tensor import ColumnParallelLinear as ColumnParallelLinear
+    from .tensor import RowParallelLinear as RowParallelLinear
+    from .tensor import tensor_parallel as tensor_parallel
+    from .tensor import tensor_plan as tensor_plan
+    from .torchrun import train_job as train_job
 
 _LAZY = {  # torch's FSDP takes a second to import, which a worker may not need
     "Checkpoints": "checkpoints",
@@ -76,6 +59,7 @@ _LAZY = {  # torch's FSDP takes a second to import, which a worker may not need
     "tensor_plan": "tensor",
     "train_job": "torchrun",
 }
+__all__ = list(_LAZY)
 
 
 def __getattr__(name: str) -> Any:
