@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy
@@ -32,7 +33,7 @@ from ...workload.batching import example_batch
 from ...workload.seeding import preserve_rng
 from .convolutions import backward_bytes, forward_bytes
 from .ledger import OPTIMIZER, Ledger, Peak
-from .step import BACKWARD, FORWARD, Observer, Subject, example_of, run
+from .step import BACKWARD, FORWARD, Observer, Subject, example_of, run, watching_gradients
 
 aten = torch.ops.aten
 Formula = Callable[[tuple[Any, ...], Any], int]
@@ -239,11 +240,12 @@ class Predictor:
             stack.enter_context(threads(self._threads) if self._threads else nullcontext())
             stack.enter_context(self._mode)
             subject = self._with_batch(batch)
-            ledger.enter_storages("weights", _weights(subject.model))
+            ledger.enter_storages("weights", subject.model.parameters())
+            ledger.enter_storages("weights", subject.model.buffers())
             ledger.enter_storages("optimizer state", self._optimizer_state())
             ledger.enter_storages("inputs", subject.tensors)
-            for handle in _gradient_hooks(subject.model, ledger):
-                stack.callback(handle.remove)
+            enter = partial(ledger.enter_storages, "gradients")
+            stack.enter_context(watching_gradients(subject.model, enter))
             stack.enter_context(_layers(subject.model, ledger))
             stack.enter_context(ledger)
             self._optimizer = run(subject, _observer(ledger), self._optimizer)
@@ -298,30 +300,13 @@ def has_same_update(one: StepOptions, other: StepOptions) -> bool:
     )
 
 
-def _weights(model: nn.Module) -> list[Tensor]:
-    return [*model.parameters(), *model.buffers()]
-
-
-def _gradient_hooks(model: nn.Module, ledger: Ledger) -> list[Any]:
-    """Count the gradient of each weight as one when it is there."""
-
-    def enter(weight: Tensor) -> None:
-        ledger.enter_storages("gradients", [weight.grad])
-
-    return [
-        weight.register_post_accumulate_grad_hook(enter)  # type: ignore[no-untyped-call]
-        for weight in model.parameters()
-        if weight.requires_grad
-    ]
-
-
 def _observer(ledger: Ledger) -> Observer:
     def enter(phase: str) -> None:
         ledger.begin(
             phase, is_anew=phase == FORWARD, layer=BY_BACKWARD if phase == BACKWARD else ""
         )
 
-    return Observer(enter, lambda tensors: ledger.enter_storages("optimizer state", tensors))
+    return Observer(enter, partial(ledger.enter_storages, "optimizer state"))
 
 
 @contextmanager

@@ -4,7 +4,8 @@ predict. Built on torch.optim.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -66,6 +67,23 @@ class Observer:
 
     enter: Callable[[str], None] = lambda phase: None
     optimizer_state: Callable[[Iterable[Any]], None] = lambda tensors: None
+
+
+@contextmanager
+def watching_gradients(model: nn.Module, note: Callable[[Iterable[Any]], None]) -> Iterator[None]:
+    """Call `note` with the gradient of each weight once it is there."""
+    handles = [
+        weight.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+            lambda weight: note([weight.grad])
+        )
+        for weight in model.parameters()
+        if weight.requires_grad
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def run(

@@ -37,7 +37,7 @@ from ...workload import QUIET, Derived, Workload, outside_inference, running, wo
 from ...workload.batching import example_batch
 from ...workload.seeding import preserve_rng
 from ..predict.ledger import OPTIMIZER
-from ..predict.step import Observer, real_subject, run
+from ..predict.step import Observer, real_subject, run, watching_gradients
 from .reading import read_snapshot
 from .snapshot import ALLOC, FREE_COMPLETED, Snapshot, Trace
 from .stacks import Frame, Stacks
@@ -176,8 +176,7 @@ def _recording(work: Workload, model: nn.Module, tensors: Iterable[Any], call: C
         "_orig_mod" in module._modules for module in model.modules()
     )  # compiled code would run differently under a dispatch mode
     with ExitStack() as stack:
-        for handle in _gradient_hooks(model):
-            stack.callback(handle.remove)
+        stack.enter_context(watching_gradients(model, partial(_mark, "gradients")))
         profiled = stack.enter_context(profile(profile_memory=True))
         stack.enter_context(watching(model, places.enter, places.leave))
         stack.enter_context(nullcontext() if is_opaque else places)
@@ -215,17 +214,6 @@ def _mark(category: str, tensors: Iterable[Any]) -> None:
         if isinstance(tensor, Tensor) and torch._C._has_storage(tensor):
             with record_function(f"{GIVEN}{tensor.untyped_storage().data_ptr()} {category}"):
                 pass
-
-
-def _gradient_hooks(model: nn.Module) -> list[Any]:
-    """Mark the gradient of each weight once it is there."""
-    return [
-        weight.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-            lambda weight: _mark("gradients", [weight.grad])
-        )
-        for weight in model.parameters()
-        if weight.requires_grad
-    ]
 
 
 def _observer(places: Places) -> Observer:
