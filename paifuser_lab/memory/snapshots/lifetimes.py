@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy
 
+from .settings import SMALLEST_BYTES
 from .snapshot import ALLOC, FREE_COMPLETED, Segment, Trace
 from .stacks import NO_STACK
 
-SMALLEST_BYTES = 512  # torch rounds each request to a multiple of this
 BEFORE = -1  # the event of an allocation from before the first event
 
 

@@ -55,9 +55,10 @@ def replay(
     reserved = reserved_bytes(trace, segments)
     limit = capacity(trace, reserved)
     own = Settings.of_snapshot(snapshot.settings)
-    tried = _candidates(limit) if settings is None else tuple(settings)
+    if settings is None:
+        settings = OTHERS if limit is None else (*OTHERS, COLLECTING)
     requests = list(requests_of(trace, segments))
-    runs = dict.fromkeys((own, *tried))
+    runs = dict.fromkeys((own, *settings))
     with progress(f"Replaying {snapshot.name}", len(requests) * len(runs)) as shown:
         rows = tuple(_row(requests, each, limit, shown) for each in runs)
     return Replay(
@@ -128,10 +129,6 @@ def capacity(trace: Trace, reserved: numpy.ndarray) -> int | None:
     if not len(ended):
         return None
     return int((reserved[ended] + trace.address[ended]).max())
-
-
-def _candidates(limit: int | None) -> tuple[Settings, ...]:
-    return OTHERS if limit is None else (*OTHERS, COLLECTING)
 
 
 def _row(

@@ -19,7 +19,7 @@ from typing import Any
 from ...errors import FileError
 
 MIB = 1 << 20
-SMALLEST_BYTES = 512
+SMALLEST_BYTES = 512  # torch rounds each request to a multiple of this
 SMALL_REQUEST_BYTES = MIB  # requests up to this size come from small segments
 SMALL_SEGMENT_BYTES = 2 * MIB
 # of a request between 1 and 10 MB, and the page of large expandable segments; a block that is not

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from .settings import SMALL_SEGMENT_BYTES
 from .stacks import Stacks
 
 # what an event did, as torch names it; the index is its code in a trace's column
@@ -93,12 +94,13 @@ class Snapshot:
 
     def device(self, wanted: int | None = None) -> int:
         """The device, or the one with most events and reserved memory."""
-        reserved = dict.fromkeys(range(len(self.traces)), 0)
-        for segment in self.segments:
-            reserved[segment.device] = reserved.get(segment.device, 0) + segment.size
         if wanted is not None:
             return wanted
-        return max(reserved, key=lambda device: (self._events(device), reserved[device]), default=0)
+
+        def weight(device: int) -> tuple[int, int]:
+            return self._events(device), reserved_at_end(self.segments_of(device))
+
+        return max(self.devices, key=weight, default=0)
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -111,7 +113,8 @@ class Snapshot:
 
     def trace(self, device: int) -> Trace:
         """The events of a device."""
-        return self.traces[device] if self._events(device) else no_events()
+        empty = numpy.zeros(0, numpy.int64)
+        return self.traces[device] if self._events(device) else Trace(*[empty] * 6)
 
     def segments_of(self, device: int) -> list[Segment]:
         """The segments of a device by address."""
@@ -121,15 +124,8 @@ class Snapshot:
         )
 
 
-def no_events() -> Trace:
-    """A trace without events."""
-    empty = numpy.zeros(0, numpy.int64)
-    return Trace(empty, empty, empty, empty, empty, empty)
-
-
 GROWS = (SEGMENT_ALLOC, SEGMENT_MAP)
 SHRINKS = (SEGMENT_FREE, SEGMENT_UNMAP)
-SMALL_SEGMENT_BYTES = 2 << 20
 
 
 def reserved_bytes(trace: Trace, segments: list[Segment]) -> numpy.ndarray:
