@@ -33,7 +33,7 @@ from ..errors import FileError, first_line
 from ..records import counted
 from .averaging import LocalSteps
 from .group import Group
-from .strategy import DataParallel
+from .strategy import WHEN, DataParallel
 
 PART = ".part"  # what the name of an unfinished one begins with
 NAME = re.compile(r"step-(\d{10})")
@@ -232,8 +232,8 @@ class Checkpoints:
     def _check_known(self, path: Path, body: Mapping[str, Any]) -> None:
         if body["kind"] != self.strategy.kind:
             raise FileError(
-                f"The checkpoint {path.name} was saved where {_KINDS[body['kind']]}, and not "
-                f"where {_KINDS[self.strategy.kind]}; prepare the model as it was."
+                f"The checkpoint {path.name} was saved {WHEN[body['kind']]}, and not "
+                f"{WHEN[self.strategy.kind]}; prepare the model as it was."
             )
         groups = sum(len(optimizer.param_groups) for optimizer in self.strategy.optimizers)
         if len(body["groups"]) != groups:
@@ -379,13 +379,6 @@ class Checkpoints:
         found = sorted(path for path in self.folder.iterdir() if NAME.fullmatch(path.name))
         for old in found[: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)
-
-
-_KINDS = {
-    "local": "weights are averaged every few steps",
-    "every": "gradients are averaged in each step",
-    "sharded": "optimizer state is divided",
-}
 
 
 @contextmanager

@@ -33,6 +33,11 @@ FITTING: dict[str, tuple[Compression, ...]] = {  # the first is what True means
     "every": ("bf16", "powersgd"),
     "sharded": ("bf16",),
 }
+WHEN = {
+    "local": "where weights are averaged every few steps",
+    "every": "where gradients are averaged in each step",
+    "sharded": "where optimizer state is divided",
+}
 
 
 class DataParallel:
@@ -248,16 +253,9 @@ def _compression(kind: str, asked: bool | str) -> Compression | None:
         return known[asked]
     fitting = " or ".join(map(repr, FITTING[kind]))
     raise ParallelError(
-        f"gradient_compression={asked!r} does not fit here: {_WHEN[kind]} it is {fitting}, True or "
+        f"gradient_compression={asked!r} does not fit here: {WHEN[kind]} it is {fitting}, True or "
         "False."
     )
-
-
-_WHEN = {
-    "local": "where weights are averaged every few steps",
-    "every": "where gradients are averaged in each step",
-    "sharded": "where optimizer state is divided",
-}
 
 
 def _local(tensor: Tensor) -> Tensor:
