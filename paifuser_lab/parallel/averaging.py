@@ -35,13 +35,11 @@ class LocalSteps:
     def __init__(
         self, model: nn.Module, exchange: Exchange, every: int, *, is_compressed: bool
     ) -> None:
-        self.exchange, self.every, self.steps = exchange, every, 0
+        self.model, self.exchange, self.every, self.steps = model, exchange, every, 0
         self.weights = {
             name: weight for name, weight in model.named_parameters() if weight.requires_grad
         }
-        self.statistics = [
-            buffer for _, buffer in model.named_buffers() if buffer.is_floating_point()
-        ]
+
         exchange.from_first([tensor.data for tensor in (*model.parameters(), *model.buffers())])
         self.anchor = self._flat()
         self.compressed = (
@@ -77,8 +75,7 @@ class LocalSteps:
         parts = torch.split(self.anchor, [weight.numel() for weight in self.weights.values()])
         for weight, part in zip(self.weights.values(), parts, strict=True):
             weight.copy_(part.view(weight.shape))
-        for buffer in self.statistics:
-            buffer.copy_(self.exchange.mean(buffer.detach().clone()))
+        self.exchange.average_statistics(self.model)
 
     def state(self) -> dict[str, Tensor]:
         """What the next steps depend on besides weights and optimizer, as tensors."""
@@ -153,12 +150,6 @@ class EveryStep:
         gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
         if gradients and not bool(nn.utils.get_total_norm(gradients).isfinite()):
             self.exchange.raise_not_finite(self.bad, "A gradient is")
-
-    def average_statistics(self) -> None:
-        """Average what is no gradient, such as the statistics of batch-norm."""
-        for _, buffer in self.model.named_buffers():
-            if buffer.is_floating_point():
-                buffer.copy_(self.exchange.mean(buffer.detach().clone()))
 
     def reduce(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """Average one bucket of gradients."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import ParallelError
 from .group import Group
@@ -86,6 +86,12 @@ class Exchange:
         with self.traffic.waiting(mean_bytes(values.nbytes, self.group.world)):
             dist.all_reduce(values)
         return values.div_(self.group.world)
+
+    def average_statistics(self, model: nn.Module) -> None:
+        """Average floating-point buffers over the ranks, such as the statistics of batch-norm."""
+        for buffer in model.buffers():
+            if buffer.is_floating_point():
+                buffer.copy_(self.mean(buffer.detach().clone()))
 
     def from_first(self, tensors: Sequence[Tensor]) -> None:
         """Give every rank the values of rank 0."""

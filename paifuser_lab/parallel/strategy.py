@@ -144,7 +144,7 @@ class DataParallel:
             if isinstance(self.method, LocalSteps):
                 self.method.average(is_exact=True)
             elif isinstance(self.method, EveryStep):
-                self.method.average_statistics()
+                self.method.exchange.average_statistics(self.method.model)
             elif isinstance(self.method, Sharded):
                 self.model = model = self.method.whole()
             self.traffic.end()
