@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from ...arguments import check_count
@@ -102,8 +103,6 @@ class Mask:
 
     def as_json(self) -> Any:
         """As JSON values, the pixels as a PNG in base64."""
-        from PIL import Image
-
         content = io.BytesIO()
         Image.fromarray(self.classes, mode=None).save(content, format="PNG")
         return {"shares": self.shares(), "png": base64.b64encode(content.getvalue()).decode()}

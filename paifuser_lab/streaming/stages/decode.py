@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from PIL import Image as Pillow
+from PIL import ImageOps
 
 from ...errors import DataError, PaifuserError, first_line
 from ..frame import Frame, Image, Photos, Pictures, frame_of
@@ -85,9 +87,6 @@ def decoded_image(content: bytes) -> Image:
     """A JPEG or PNG as an RGB image, turned as its EXIF data says; raises for anything else, and
     before it is unpacked for one that is too large.
     """
-    from PIL import Image as Pillow
-    from PIL import ImageOps
-
     try:
         with Pillow.open(io.BytesIO(content), formats=IMAGE_FORMATS) as opened:
             width, height = opened.size

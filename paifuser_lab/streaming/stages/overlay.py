@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from PIL import Image as Pillow
+from PIL import ImageDraw, ImageFont
 
 from ..frame import Frame, Image
 from ..stage import Opened
@@ -51,9 +53,6 @@ def colour_of(index: int) -> tuple[int, int, int]:
 
 
 def _boxes(image: Image, answer: Boxes) -> Image:
-    from PIL import Image as Pillow
-    from PIL import ImageDraw
-
     picture = Pillow.fromarray(image)
     canvas = ImageDraw.Draw(picture)
     thick = max(1, min(image.shape[:2]) // 240)
@@ -69,9 +68,6 @@ def _boxes(image: Image, answer: Boxes) -> Image:
 
 
 def _classes(image: Image, answer: Classes) -> Image:
-    from PIL import Image as Pillow
-    from PIL import ImageDraw
-
     picture = Pillow.fromarray(image)
     canvas = ImageDraw.Draw(picture)
     colour = colour_of(int(answer.classes[0]))
@@ -83,8 +79,6 @@ def _label(
     canvas: Any, text: str, corner: tuple[int, int], colour: tuple[int, int, int], height: int
 ) -> None:
     """A text on a ground of its colour, above the corner where there is room."""
-    from PIL import ImageFont
-
     font = ImageFont.load_default(max(9, height // 40))
     text = text[:MOST_CHARACTERS]
     left, top, right, bottom = canvas.textbbox((0, 0), text, font=font)
@@ -128,8 +122,6 @@ class Preview(Opened):
 
 def small_jpeg(image: Image, width: int) -> bytes:
     """The image as a JPEG of at most this width."""
-    from PIL import Image as Pillow
-
     picture = Pillow.fromarray(image)
     picture.thumbnail((width, width))
     content = io.BytesIO()
