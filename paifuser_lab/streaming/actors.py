@@ -82,7 +82,7 @@ class ActorPool:
 
     def start(self) -> None:
         if self._count is None:
-            self.look(0.0)
+            self.look()
             return
         for _ in range(self._count):
             self.add()
@@ -129,7 +129,7 @@ class ActorPool:
             end = Asked(partial(ray_module().kill, actor))
             actor.close.remote().future().add_done_callback(lambda _: self._inbox.put(end))
 
-    def look(self, now: float) -> None:
+    def look(self) -> None:
         if self._count is not None:
             return
         machines = {node["NodeID"] for node in ray_module().nodes() if node["Alive"]}

@@ -40,13 +40,12 @@ class Driver:
         dispatcher: Dispatcher,
         statistics: Statistics,
         *,
-        start: int = 0,
         decodes: bool = False,
     ) -> None:
         self.statistics, self.dispatcher = statistics, dispatcher
         self.state = "waiting"
         self.pool, self._inbox, self._decodes = pool, inbox, decodes
-        self._reader = Reader(source, inbox, start)
+        self._reader = Reader(source, inbox, dispatcher.accepted)
         self._works: dict[int, Work] = {}
         self._outbox: queue.SimpleQueue[tuple[Result, ...] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -180,7 +179,7 @@ class Driver:
         self._reader.grant(self.dispatcher.room)
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
-            self.pool.look(now)
+            self.pool.look()
         self._check_workers(now)
 
     def _release(self, now: float) -> None:

@@ -113,7 +113,7 @@ class Pool(Protocol):
     def remove(self, node: str) -> None:
         """End a worker that holds nothing."""
 
-    def look(self, now: float) -> None:
+    def look(self) -> None:
         """Notice machines that have come; called a few times a second."""
 
     def missing(self) -> str:
@@ -170,7 +170,7 @@ class ThreadPool:
         if entry is not None:
             entry[1].put(None)
 
-    def look(self, now: float) -> None:
+    def look(self) -> None:
         return
 
     def missing(self) -> str:

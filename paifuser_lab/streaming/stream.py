@@ -262,7 +262,6 @@ class Stream:
             inbox,
             dispatcher,
             statistics,
-            start=position.groups,
             decodes=bool(self.stages) and self.stages[0].takes_group,
         )
 

@@ -32,7 +32,7 @@ class Pool:
         for answer in self.reply(group):
             self.inbox.put(Answered(node, group.sequence, offsets, answer))
 
-    def look(self, now):
+    def look(self):
         return
 
     def remove(self, node):
