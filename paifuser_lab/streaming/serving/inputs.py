@@ -44,11 +44,7 @@ def _image(body: bytes, model: OpenModel) -> Frame:
 
 
 def _numpy(body: bytes, model: OpenModel) -> list[Tensor]:
-    return _checked([_array(body)], model)
-
-
-def _array(body: bytes) -> np.ndarray[Any, Any]:
-    """The array of a .npy file."""
+    """The tensor of a .npy file."""
     try:
         array = np.load(io.BytesIO(body), allow_pickle=False)
     except Exception as error:  # NumPy raises many kinds for a damaged header
@@ -57,7 +53,7 @@ def _array(body: bytes) -> np.ndarray[Any, Any]:
         ) from error
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub" or array.itemsize > 8:
         raise DataError("A tensor holds numbers of 64 bits or less; send one as a .npy file.")
-    return array.astype(array.dtype.newbyteorder("="))
+    return _checked([array.astype(array.dtype.newbyteorder("="))], model)
 
 
 def _json(body: bytes, model: OpenModel) -> list[Tensor]:

@@ -167,12 +167,12 @@ def _is_up(
     said, patience = "", time.monotonic() + PATIENCE_S
     while not stopping.wait(LOOK_S):
         application = serve.status().applications.get(name)
-        status, message = (application.status, application.message) if application else ("", "")
+        status = application.status if application else ""
+        message = _reason(application) if application else ""
         if status == "RUNNING":
             return True
         if status in ("DEPLOY_FAILED", "UNHEALTHY"):
-            raise StreamError(f"{name} does not start on Ray Serve: {_reason(application)}.")
-        message = _reason(application) if application else message
+            raise StreamError(f"{name} does not start on Ray Serve: {message}.")
         if message != said and time.monotonic() > patience:
             said = message
             on_wait(f"Waiting for the replicas of {name}: {message or 'they are not there yet'}.")
