@@ -77,7 +77,6 @@ class ActorPool:
 
     @property
     def starting(self) -> int:
-        """How many actors are not open yet."""
         return len(self._starting)
 
     def start(self) -> None:

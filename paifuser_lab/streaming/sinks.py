@@ -88,7 +88,6 @@ class VideoSink(_FileSink):
         self._latest = None
 
     def write(self, results: Sequence[Result]) -> str | None:
-        """Append the frames of a group."""
         for result in results:
             if result.error is None:
                 self._append(result.value)

@@ -88,11 +88,10 @@ class Items:
 
     @property
     def frames(self) -> int | None:
-        """The length of a sequence."""
+
         return len(self._iterable) if isinstance(self._iterable, Sequence) else None
 
     def groups(self, start: int = 0) -> Iterator[Group]:
-        """The groups from number `start` on."""
         items = iter(self._iterable() if callable(self._iterable) else self._iterable)
         for sequence in itertools.count():
             if not (frames := list(itertools.islice(items, self.group))):

@@ -42,11 +42,9 @@ class ImageFolder:
 
     @property
     def frames(self) -> int | None:
-        """The number of images."""
         return len(self.paths)
 
     def groups(self, start: int = 0) -> Iterator[Group]:
-        """The groups from number `start` on."""
         size = self.group
         for sequence in range(start, -(-len(self.paths) // size)):
             first = sequence * size
@@ -129,11 +127,9 @@ class ParquetImages:
 
     @property
     def frames(self) -> int | None:
-        """The number of rows."""
         return self.rows
 
     def groups(self, start: int = 0) -> Iterator[Group]:
-        """The groups from number `start` on."""
         columns = [self.column, *([self.key] if self.key else [])]
         with self._opened() as file:
             first = sequence = 0

@@ -114,7 +114,6 @@ class Encode(Opened):
         self.rate = Fraction(rate).limit_denominator(100_000)
 
     def __call__(self, items: Any) -> list[Frame]:
-        """The frames with their packets."""
         frames = list(items)
         if not all(isinstance(frame, Frame) for frame in frames):
             raise StreamError("Only frames are encoded; put Decode first in the stream.")

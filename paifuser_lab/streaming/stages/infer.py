@@ -52,7 +52,6 @@ class Infer:
         self.__dict__.update(state, _turn=threading.Lock(), _shared=_Shared(None))
 
     def open(self) -> None:
-        """Load the model, on the worker."""
         self.model = received(self.model)
         is_named = isinstance(self.model, str | Path)
         with self._shared.lock:
@@ -66,7 +65,6 @@ class Infer:
             self._turn = threading.Lock()  # its own, or one that threads may call at once
 
     def close(self) -> None:
-        """Let go of the model."""
         if self._opened is None:
             return
         self._opened = None
@@ -76,7 +74,6 @@ class Infer:
                 self._shared.opened = None
 
     def __call__(self, items: Any) -> list[Any]:
-        """The frames with their outputs, in the same order."""
         if self._opened is None:
             self.open()
         assert self._opened is not None

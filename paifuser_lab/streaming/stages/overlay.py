@@ -35,7 +35,6 @@ class Overlay(Opened):
     name = "overlay"
 
     def __call__(self, items: Any) -> list[Any]:
-        """The frames with what was drawn."""
         return [drawn(item) if isinstance(item, Frame) else item for item in items]
 
 

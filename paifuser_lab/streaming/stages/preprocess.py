@@ -110,7 +110,6 @@ class Preprocess(Opened):
         )
 
     def __call__(self, items: Any) -> list[Frame]:
-        """The frames with their tensors."""
         return [self.prepared(frame_of(item)) for item in items]
 
     def prepared(self, frame: Frame) -> Frame:
