@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...model.tensors import tensors_in
+
 _BACKEND: Any = torch._C._ConvBackend  # type: ignore[attr-defined]
 COLUMNS = {_BACKEND.Slow2d, _BACKEND.SlowDilated2d}
 SLOW_TRANSPOSED = {_BACKEND.SlowTranspose2d, _BACKEND.SlowTranspose3d}
@@ -24,35 +26,40 @@ FP32 = 4  # bytes that a sum takes, in any precision
 SUMS = 4  # copies of the weight that this gradient is summed in
 
 
-def forward_bytes(args: tuple[Any, ...], output: Tensor) -> int:
-    """The peak inside a convolution, its output included."""
+def forward_workspace(args: tuple[Any, ...], output: Tensor) -> int:
+    """The peak inside a convolution, beyond its output."""
     call = Convolution(args)
     if call.backend in COLUMNS:
-        return output.nbytes + call.columns(output)
+        return call.columns(output)
     if not call.is_onednn:
-        return output.nbytes
+        return 0
     if call.is_channels_last:
-        return output.nbytes + call.copies() + call.packed_weight()
+        return call.copies() + call.packed_weight()
     inside = _blocked(output, NARROW if call.transposed else None)
     converted = 2 * output.nbytes if call.transposed else output.nbytes
-    return call.copies() + max(call.source() + call.packed_weight() + inside, inside + converted)
+    peak = max(call.source() + call.packed_weight() + inside, inside + converted)
+    return call.copies() + peak - output.nbytes
 
 
-def backward_bytes(args: tuple[Any, ...], outputs: int) -> int:
-    """The peak inside the gradients of a convolution, which are computed one after the other."""
+def backward_workspace(args: tuple[Any, ...], output: Any) -> int:
+    """The peak inside the gradients of a convolution, which are computed one after the other,
+    beyond all of them.
+    """
     gradient, image, weight, biases, *rest, mask = args
     call = Convolution((image, weight, biases, *rest), is_backward=True)
     if call.backend in COLUMNS:
-        return outputs + (call.columns(gradient) if mask[1] else 0)
+        return call.columns(gradient) if mask[1] else 0
     if not call.is_onednn:
-        return outputs
+        return 0
+    outputs = sum(tensor.nbytes for tensor in tensors_in(output))
     to_image = image.nbytes if mask[0] else 0
     copies = call.copies() + _layout_copy(gradient, call.layout)
     if call.is_channels_last:
-        return copies + to_image + max(2 * call.packed_weight(), call.dense_groups())
+        peak = to_image + max(2 * call.packed_weight(), call.dense_groups())
+        return int(copies + peak - outputs)
     for_image = call.image_gradient(gradient) if mask[0] else 0
     for_weight = to_image + call.weight_gradient(gradient) if mask[1] else 0
-    return copies + max(for_image, for_weight)
+    return int(copies + max(for_image, for_weight) - outputs)
 
 
 class Convolution:

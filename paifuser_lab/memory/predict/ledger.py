@@ -21,7 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...records.predicted_peak import Category
 
-Workspace = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], int]
+Workspace = Callable[[Any, tuple[Any, ...], Any], int]
+CALL, FORWARD, BACKWARD = "the call", "the forward pass", "the backward pass"
 OPTIMIZER = "the optimizer's step"
 CUDA_BLOCK = 512  # bytes to which torch's CUDA allocator rounds a request up
 
@@ -59,7 +60,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.workspace = workspace
         self.peaks: dict[str, Peak] = {}  # by phase
         self.totals = array("q")  # at each moment but those of the optimizer's step
-        self.phase = self.default_layer = ""
+        self.phase = ""
         self.layer_path: list[str] = []
         self._blocks: dict[int, _Block] = {}
         self._held: Counter[Category] = Counter()
@@ -76,18 +77,24 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             output = _in_its_layout(args[0], output)
         category: Category = "workspace" if self.phase == OPTIMIZER else "activations"
         self.enter_storages(category, pytree.tree_leaves(output), is_new=True)
-        self._look(self.workspace(func, args, kwargs, output))
+        self._look(self.workspace(func, args, output))
         return output
 
-    def begin(self, phase: str, *, is_anew: bool, layer: str = "") -> None:
-        """Begin a phase; memory outside of all layers is attributed to `layer`. With `is_anew`, the
-        peaks until now are forgotten.
-        """
-        self.phase, self.default_layer = phase, layer
-        if is_anew:
+    def begin(self, phase: str) -> None:
+        """Begin a phase; with the forward pass the peaks until now are forgotten."""
+        self.phase = phase
+        if phase == FORWARD:
             self.peaks.clear()
             del self.totals[:]
         self._look(0)
+
+    def enter(self, layer: str, args: Any, kwargs: Any) -> None:
+        """A layer's call begins."""
+        self.layer_path.append(layer)
+
+    def leave(self, layer: str, output: Any) -> None:
+        """A layer's call ends."""
+        self.layer_path.pop()
 
     def enter_storages(
         self, category: Category, tensors: Iterable[Any], *, is_new: bool = False
@@ -113,7 +120,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def release(_: Any) -> None:
             self._change(self._blocks.pop(key), -1)
 
-        layer = self.layer_path[-1] if self.layer_path else self.default_layer
+        outside = BACKWARD if self.phase == BACKWARD else ""
+        layer = self.layer_path[-1] if self.layer_path else outside
         block = self._blocks[key] = _Block(weakref.ref(storage, release), size, category, layer)
         self._change(block, 1)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,34 +25,24 @@ from ...arguments import check_count, checked_options
 from ...errors import MeasureError, PaifuserError, first_line
 from ...machine.host import threads
 from ...model.flops import counter
-from ...model.tensors import tensors_in
 from ...model.watch import watching
 from ...records import Held, PeakBytes, PredictedPeak, StepOptions
 from ...records.predicted_peak import MAX_LAYERS
 from ...workload import Derived, Workload, outside_inference, workload_of
 from ...workload.batching import example_batch
 from ...workload.seeding import preserve_rng
-from .convolutions import backward_bytes, forward_bytes
-from .ledger import OPTIMIZER, Ledger, Peak
-from .step import BACKWARD, FORWARD, Observer, Subject, example_of, run, watching_gradients
+from .convolutions import backward_workspace, forward_workspace
+from .ledger import FORWARD, OPTIMIZER, Ledger, Peak
+from .step import Observer, Subject, example_of, run, watching_gradients
 
 aten = torch.ops.aten
 Formula = Callable[[tuple[Any, ...], Any], int]
 
 
-def workspace_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> int:
+def workspace_of(func: Any, args: tuple[Any, ...], output: Any) -> int:
     """The bytes that a call holds inside beyond its outputs, at the most."""
     formula = FORMULAS.get(func)
     return 0 if formula is None or not _is_on_cpu(args) else max(0, formula(args, output))
-
-
-def _convolution(args: tuple[Any, ...], output: Any) -> int:
-    return forward_bytes(args, output) - _bytes_of(output)
-
-
-def _convolution_backward(args: tuple[Any, ...], output: Any) -> int:
-    outputs = _bytes_of(output)
-    return backward_bytes(args, outputs) - outputs
 
 
 def _batch_norm_backward(args: tuple[Any, ...], output: Any) -> int:
@@ -73,7 +64,7 @@ def _copies(*positions: int) -> Formula:
 
 def _roll(args: tuple[Any, ...], output: Any) -> int:
     """Several dimensions are rolled one after the other."""
-    return _bytes_of(output) if len(args[1]) > 1 else 0
+    return int(output.nbytes) if len(args[1]) > 1 else 0
 
 
 def _safe_softmax(args: tuple[Any, ...], output: Any) -> int:
@@ -81,17 +72,13 @@ def _safe_softmax(args: tuple[Any, ...], output: Any) -> int:
     return int(args[0].numel())
 
 
-def _bytes_of(output: Any) -> int:
-    return sum(tensor.nbytes for tensor in tensors_in(output))
-
-
 def _is_on_cpu(args: tuple[Any, ...]) -> bool:
     return next((leaf.device.type == "cpu" for leaf in args if isinstance(leaf, Tensor)), False)
 
 
 FORMULAS: dict[Any, Formula] = {
-    aten.convolution.default: _convolution,
-    aten.convolution_backward.default: _convolution_backward,
+    aten.convolution.default: forward_workspace,
+    aten.convolution_backward.default: backward_workspace,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten.native_layer_norm.default: _copies(0),
     aten.native_layer_norm_backward.default: _copies(0, 1),
@@ -110,7 +97,6 @@ def fake_model(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
     return copy.deepcopy(model, known)
 
 
-BY_BACKWARD = "the backward pass"
 NOTES = {
     "cpu": "Not in it: what oneDNN and MKL take from the system themselves, what the C library "
     "keeps of freed memory, and Python and torch.",
@@ -246,9 +232,10 @@ class Predictor:
             ledger.enter_storages("inputs", subject.tensors)
             enter = partial(ledger.enter_storages, "gradients")
             stack.enter_context(watching_gradients(subject.model, enter))
-            stack.enter_context(_layers(subject.model, ledger))
+            stack.enter_context(watching(subject.model, ledger.enter, ledger.leave))
             stack.enter_context(ledger)
-            self._optimizer = run(subject, _observer(ledger), self._optimizer)
+            observer = Observer(ledger.begin, partial(ledger.enter_storages, "optimizer state"))
+            self._optimizer = run(subject, observer, self._optimizer)
 
     def _optimizer_state(self) -> list[Any]:
         """The state that the optimizer has kept since the first prediction."""
@@ -270,11 +257,9 @@ class Predictor:
                 memory_format=layout,
             )
 
-        subject = self._subject
-        target = pytree.tree_map_only(Tensor, resized, subject.target)
-        return Subject(
-            subject.model, subject.inputs.map(resized), subject.loss, target, subject.options
-        )
+        inputs = self._subject.inputs.map(resized)
+        target = pytree.tree_map_only(Tensor, resized, self._subject.target)
+        return replace(self._subject, inputs=inputs, target=target)
 
     @contextmanager
     def _explained(self, where: str) -> Iterator[None]:
@@ -298,26 +283,3 @@ def has_same_update(one: StepOptions, other: StepOptions) -> bool:
     return is_half[0] is is_half[1] and (
         one.model_dump(exclude=fixed) == other.model_dump(exclude=fixed)
     )
-
-
-def _observer(ledger: Ledger) -> Observer:
-    def enter(phase: str) -> None:
-        ledger.begin(
-            phase, is_anew=phase == FORWARD, layer=BY_BACKWARD if phase == BACKWARD else ""
-        )
-
-    return Observer(enter, partial(ledger.enter_storages, "optimizer state"))
-
-
-@contextmanager
-def _layers(model: nn.Module, ledger: Ledger) -> Iterator[None]:
-    """Tell the ledger which layer is running."""
-
-    def enter(layer: str, args: Any, kwargs: Any) -> None:
-        ledger.layer_path.append(layer)
-
-    def leave(layer: str, output: Any) -> None:
-        ledger.layer_path.pop()
-
-    with watching(model, enter, leave):
-        yield

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -21,9 +21,8 @@ from ...workload import Inputs, Workload
 from ...workload.batching import example_batch, repeated
 from ...workload.data import first_batches
 from .blocks import checkpoint_layers
-from .ledger import OPTIMIZER
+from .ledger import BACKWARD, CALL, FORWARD, OPTIMIZER
 
-CALL, FORWARD, BACKWARD = "the call", "the forward pass", "the backward pass"
 STEPS = 2  # the optimizer makes its state in the first one
 LEARNING_RATE = 1e-6
 IMPLEMENTATIONS: dict[str | None, dict[str, Any]] = {
@@ -52,8 +51,7 @@ class Subject:
         if self.options.precision != "bf16":
             return self
         _convert(self.model)
-        inputs = self.inputs.map(_to_bf16)
-        return Subject(self.model, inputs, self.loss, self.target, self.options)
+        return replace(self, inputs=self.inputs.map(_to_bf16))
 
     @property
     def tensors(self) -> list[Any]:
