@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import time
 import warnings
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -150,7 +152,7 @@ class Chain:
                 last_layer=self._layer(end - 1, -1),
                 forward_ms=forward,
                 backward_ms=backward,
-                parameter_bytes=sum(_size(weight) for weight in part.parameters()),
+                parameter_bytes=sum(weight.nbytes for weight in part.parameters()),
                 entry_bytes=entry,
             )
             for part, (forward, backward), begin, end, entry in zip(
@@ -168,9 +170,7 @@ class Chain:
     def _profiled(self, profile: Profile) -> list[tuple[float, float]]:
         """A layer's time is shared among the parts as its operators are."""
         rows = {row.layer: row for row in profile.layers}
-        counts: dict[str, int] = {}
-        for operation in self.graph.operations:
-            counts[operation.layer] = counts.get(operation.layer, 0) + 1
+        counts = Counter(operation.layer for operation in self.graph.operations)
         if not counts.keys() & rows.keys() - {""}:
             raise ParallelError(
                 f"the profile of {profile.workload} has no layer of {self.name}; give lab.profile "
@@ -178,12 +178,10 @@ class Chain:
             )
         times = [[0.0, 0.0] for _ in self.parts]
         positions = [cut.position for cut in self.cuts]
-        part = 0
         for index, operation in enumerate(self.graph.operations):
-            while part < len(positions) and index >= positions[part]:
-                part += 1
             row = rows.get(operation.layer)
             if row is not None:
+                part = bisect_right(positions, index)
                 forward = row.self_ms / counts[operation.layer]
                 known = row.backward_self_ms
                 backward = 2 * forward if known is None else known / counts[operation.layer]
@@ -207,7 +205,7 @@ class Chain:
         ]
 
     def _pass(self, loss: Loss, target: Any) -> list[tuple[float, float]]:
-        """Seconds are those of one forward and backward pass through each part, in ms."""
+        """The ms of one forward and of one backward pass through each part."""
         values: Sequence[Any] = self.inputs.clone().args
         entered: list[Tensor | None] = []
         given: list[Tensor] = []
@@ -229,7 +227,3 @@ class Chain:
             source = entered[index]
             gradient = None if source is None else source.grad
         return list(zip(forward, reversed(backward), strict=True))
-
-
-def _size(weight: Tensor) -> int:
-    return weight.numel() * weight.element_size()
