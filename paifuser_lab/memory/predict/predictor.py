@@ -123,8 +123,8 @@ def options_of(**options: Any) -> StepOptions:
 
 
 class Predictor:
-    """Predicts peaks of one workload with the same options; each batch is predicted once. From one
-    that is `like` it, it takes the optimizer's step where that is the same.
+    """Predicts peaks of one workload with the same options; each batch is predicted once. It takes
+    the optimizer's step from one of the same workload that is `like` it, with `has_same_update`.
     """
 
     @outside_inference
@@ -137,10 +137,8 @@ class Predictor:
         self._peaks: dict[int, PredictedPeak] = {}
         self._totals: dict[int, numpy.ndarray] = {}  # at each moment, by batch
         # The optimizer's own step is the same for every batch: it is run once.
-        self._optimizer: torch.optim.Optimizer | None = None
-        self._last_update: Peak | None = None
-        if like is not None and like.work is self.work and has_same_update(like.options, options):
-            self._optimizer, self._last_update = like._optimizer, like._last_update
+        self._optimizer: torch.optim.Optimizer | None = like._optimizer if like else None
+        self._last_update: Peak | None = like._last_update if like else None
         inputs, target, self._example = example_of(self.work, options)
         with self._explained(""):
             model = fake_model(self.work.model, self._mode)
