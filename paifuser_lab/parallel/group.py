@@ -58,8 +58,6 @@ def join(*, timeout_s: float = TIMEOUT_S) -> Group:
     """The group that this process belongs to, joined if it was not yet. `timeout_s` is how long a
     rank waits for the others, now and in each exchange, before that is an error.
     """
-    if not dist.is_available():
-        raise ParallelError("This torch was built without torch.distributed; install another.")
     if not dist.is_initialized():
         names = ("RANK", "WORLD_SIZE")
         if any(name not in os.environ for name in names):
