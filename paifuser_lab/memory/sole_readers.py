@@ -102,11 +102,6 @@ class SoleReaders:
             return node
         return self.obstacle_of_value(block, node.all_input_nodes[0], node)
 
-    def graph(self, block: str) -> fx.Graph | None:
-        """The graph of a block that was called once; None where there is none."""
-        graph = self._graph(block)
-        return None if isinstance(graph, str) else graph
-
     def obstacle_of_value(self, block: str, value: fx.Node, reader: fx.Node) -> str:
         """Why others than `reader` may read a value of a block's graph, or the memory behind it."""
         given = [*reader.args, *reader.kwargs.values()]
@@ -151,7 +146,7 @@ class SoleReaders:
             return self.obstacle_of_value(block, value.all_input_nodes[0], value)
         if kind in MAKERS or kind in ACTIVATIONS:
             return ""
-        graph = self._graph(name)
+        graph = self.graph(name)
         if isinstance(graph, str):
             return graph
         output = next(node for node in graph.nodes if node.op == "output")
@@ -159,7 +154,7 @@ class SoleReaders:
 
     def _call_in(self, block: str, part: str) -> fx.Node | str:
         """The only call of a part in a block's graph; or why there is none."""
-        graph = self._graph(block)
+        graph = self.graph(block)
         if isinstance(graph, str):
             return graph
         target = part.removeprefix(f"{block}.") if block else part
@@ -168,7 +163,7 @@ class SoleReaders:
             return f"{_named(block)} calls it in a way that cannot be followed"
         return nodes[0]
 
-    def _graph(self, block: str) -> fx.Graph | str:
+    def graph(self, block: str) -> fx.Graph | str:
         """The graph of a block's forward; or why there is none."""
         if block not in self._graphs:
             self._graphs[block] = self._traced(block)
@@ -233,7 +228,7 @@ def plan_sums(recording: Recording, readers: SoleReaders) -> SumsPlan:
     total = 0
     for block, call in readers.calls.items():
         graph = readers.graph(block)
-        nodes = [node for node in graph.nodes if _is_sum(node)] if graph is not None else []
+        nodes = [] if isinstance(graph, str) else [node for node in graph.nodes if _is_sum(node)]
         if not nodes or call.form is None:
             continue
         total += len(nodes)
