@@ -130,15 +130,11 @@ class Dispatcher:
             del self.nodes[name]
         return names
 
-    def lose(self, name: str) -> list[int]:
-        """A worker is gone; returns the groups that it held and that have no answer."""
+    def lose(self, name: str) -> None:
+        """A worker is gone; the groups that it held and that have no answer are sent again."""
         node = self.nodes.pop(name, None)
-        if node is None:
-            return []
-        held = [group for group in node.flights if self.is_open(group)]
-        for group in node.flights:
+        for group in node.flights if node is not None else ():
             self._drop(name, group)
-        return held
 
     # groups
 
