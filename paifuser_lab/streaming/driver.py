@@ -22,7 +22,6 @@ TICK_S = 0.5
 LOOK_S = 1.0
 HOPELESS_GROUPS, HOPELESS_FRAMES = 3, 8  # that many from the first on, all failed, end it
 START_S = 120.0
-POLL_S = 0.1
 # Workers that die on a group before its frames are sent one at a time, and then on a frame: the
 # first answer of a worker that dies may be lost with it, so one death proves nothing.
 DEATHS = 2
@@ -306,7 +305,7 @@ class Reader:
         self.granted = 0
         self._source, self._inbox, self._start = source, inbox, start
         self._permits = threading.Semaphore(0)
-        self._is_over = threading.Event()
+        self._is_over = False
         self._thread = threading.Thread(target=self._run, daemon=True, name="paifuser-reader")
 
     def start(self) -> None:
@@ -321,7 +320,8 @@ class Reader:
 
     def close(self) -> None:
         """End; a source that blocks is left behind on its thread."""
-        self._is_over.set()
+        self._is_over = True
+        self._permits.release()  # it waits no longer
         if self._thread.is_alive():
             self._thread.join(1.0)
 
@@ -336,7 +336,7 @@ class Reader:
     def _read(self) -> None:
         groups = self._source.groups(self._start)
         try:
-            while self._may_read():
+            while self._permits.acquire() and not self._is_over:
                 group = next(groups, None)
                 if group is None:
                     return
@@ -347,12 +347,6 @@ class Reader:
             close = getattr(groups, "close", None)
             if close is not None:
                 close()
-
-    def _may_read(self) -> bool:
-        while not self._is_over.is_set():
-            if self._permits.acquire(timeout=POLL_S):
-                return True
-        return False
 
 
 @dataclass
