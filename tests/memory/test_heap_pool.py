@@ -22,7 +22,6 @@ from paifuser_lab.memory.pools.heap import (
     LARGEST,
     LEAST,
     NEVER,
-    Glibc,
     Heap,
     Thresholds,
     keeping,
@@ -43,7 +42,7 @@ def library(monkeypatch):
 
 
 def pools_in(library, *limits):
-    shared = Heap(Glibc(library))
+    shared = Heap(library)
     return [HeapPool(f"pool {limit}", limit, heap=shared) for limit in limits]
 
 
@@ -86,7 +85,7 @@ def test_calls_in_a_pool_leave_what_they_freed(library):
 def test_in_any_order_of_use_the_pools_in_force_decide(uses):
     library = FakeLibrary()
     limits = (None, 10 * MB, 200 * MB, 3 << 30)
-    shared = Heap(Glibc(library))
+    shared = Heap(library)
     shared._usual = Thresholds(1, 2)
     pools = [HeapPool("", limit, heap=shared) for limit in limits]
     depth = [0, 0, 0, 0]

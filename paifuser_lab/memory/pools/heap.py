@@ -89,33 +89,6 @@ def keeping(limit_bytes: int | None) -> Thresholds:
     return Thresholds(min(LARGEST, max(LEAST, limit_bytes)), trim)
 
 
-class Glibc:
-    """The calls of glibc's allocator."""
-
-    def __init__(self, library: Any) -> None:
-        self._library = library
-        self._statistics = getattr(library, "mallinfo2", None)  # of 2.33 and later
-        if self._statistics is not None:
-            self._statistics.restype = Statistics
-
-    def set(self, thresholds: Thresholds) -> None:
-        """Set both thresholds."""
-        mmap = min(thresholds.mmap_bytes, MAX_INT)
-        if self._library.mallopt(M_MMAP_THRESHOLD, mmap):
-            self._library.mallopt(M_MMAP_MAX, MOST_MMAPS)
-        else:  # an old glibc takes 32 MB at most, and no mappings at all
-            self._library.mallopt(M_MMAP_MAX, 0)
-        self._library.mallopt(M_TRIM_THRESHOLD, min(thresholds.trim_bytes, MAX_INT))
-
-    def trim(self) -> None:
-        """Give every free page back to the kernel."""
-        self._library.malloc_trim(0)
-
-    def statistics(self) -> Statistics | None:
-        """What is allocated and what is free, in all arenas; None before glibc 2.33."""
-        return self._statistics() if self._statistics is not None else None
-
-
 def obstacle(library: Any, platform: str = sys.platform) -> str:
     """Why this process's allocator cannot be told to keep what is freed; empty if it can."""
     if platform == "win32":
@@ -144,10 +117,13 @@ def _number(text: str | None) -> int | None:
 
 
 class Heap:
-    """The process's heap, and the pools that are in force in it."""
+    """The process's heap in the GNU C library, and the pools that are in force in it."""
 
-    def __init__(self, allocator: Glibc) -> None:
-        self.allocator = allocator
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._mallinfo = getattr(library, "mallinfo2", None)  # of 2.33 and later
+        if self._mallinfo is not None:
+            self._mallinfo.restype = Statistics
         self._usual = usual()
         self._lock = RLock()
         self._uses: Counter[HeapPool] = Counter()
@@ -158,7 +134,7 @@ class Heap:
         with self._lock:
             self._uses[pool] += 1
             if self._uses[pool] == 1:
-                self.allocator.set(keeping(self._limit))
+                self._set(keeping(self._limit))
 
     def leave(self, pool: HeapPool, *, trim: bool) -> None:
         """Let a pool be in force once less."""
@@ -167,15 +143,15 @@ class Heap:
             if self._uses[pool] > 0:
                 return
             del self._uses[pool]
-            self.allocator.set(keeping(self._limit) if self._uses else self._usual)
+            self._set(keeping(self._limit) if self._uses else self._usual)
             if trim and not self._uses:
                 self.trim()
 
     def trim(self) -> None:
         """Give what is kept back to the kernel."""
         with self._lock:
-            self.allocator.trim()
-            now = self.allocator.statistics()
+            self._library.malloc_trim(0)
+            now = self._statistics()
             self._emptied_bytes = 0 if now is None else now.fordblks
 
     def trim_past(self, limit_bytes: int | None) -> bool:
@@ -194,7 +170,7 @@ class Heap:
         counted, also where they are in use again, so that it can be too small by these.
         """
         with self._lock:
-            now = self.allocator.statistics()
+            now = self._statistics()
             if now is None:
                 return None
             self._emptied_bytes = min(self._emptied_bytes, now.fordblks)
@@ -202,13 +178,25 @@ class Heap:
 
     def held_bytes(self) -> int | None:
         """What is allocated and not freed; None before glibc 2.33."""
-        now = self.allocator.statistics()
+        now = self._statistics()
         return None if now is None else int(now.uordblks + now.hblkhd)
 
     @property
     def _limit(self) -> int | None:
         limits = [pool.limit_bytes for pool in self._uses if pool.limit_bytes is not None]
         return min(limits, default=None)
+
+    def _set(self, thresholds: Thresholds) -> None:
+        mmap = min(thresholds.mmap_bytes, MAX_INT)
+        if self._library.mallopt(M_MMAP_THRESHOLD, mmap):
+            self._library.mallopt(M_MMAP_MAX, MOST_MMAPS)
+        else:  # an old glibc takes 32 MB at most, and no mappings at all
+            self._library.mallopt(M_MMAP_MAX, 0)
+        self._library.mallopt(M_TRIM_THRESHOLD, min(thresholds.trim_bytes, MAX_INT))
+
+    def _statistics(self) -> Statistics | None:
+        """What is allocated and what is free, in all arenas; None before glibc 2.33."""
+        return self._mallinfo() if self._mallinfo is not None else None
 
 
 @cache
@@ -220,7 +208,7 @@ def heap_obstacle() -> str:
 @cache
 def process_heap() -> Heap:
     """The heap of this process."""
-    return Heap(Glibc(load_library()))
+    return Heap(load_library())
 
 
 class HeapPool(MemoryPool):
