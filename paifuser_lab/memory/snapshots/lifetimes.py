@@ -40,21 +40,15 @@ class Lifetimes:
         alive: numpy.ndarray = numpy.flatnonzero((self.start <= event) & (event < self.end))
         return alive
 
-    def changes(self, of: numpy.ndarray | None = None) -> tuple[int, numpy.ndarray]:
-        """The bytes alive before the first event, and their change by each event, of all blocks or
-        of those of a mask.
-        """
+    def alive_bytes(self, of: numpy.ndarray | None = None) -> numpy.ndarray:
+        """The bytes alive after each event, of all blocks or of those of a mask."""
         every = numpy.ones(len(self), bool) if of is None else of
         change = numpy.zeros(self.events + 1, numpy.int64)
         begun = every & (self.start >= 0)
         numpy.add.at(change, self.start[begun], self.size[begun])
         numpy.subtract.at(change, self.end[every], self.size[every])
-        return int(self.size[every & (self.start < 0)].sum()), change[: self.events]
-
-    def alive_bytes(self, of: numpy.ndarray | None = None) -> numpy.ndarray:
-        """The bytes alive after each event."""
-        before, change = self.changes(of)
-        alive: numpy.ndarray = before + numpy.cumsum(change)
+        before = int(self.size[every & (self.start < 0)].sum())
+        alive: numpy.ndarray = before + numpy.cumsum(change[: self.events])
         return alive
 
 
