@@ -195,10 +195,8 @@ class ParquetSink(_FileSink):
     def open(self, token: str | None) -> None:
         super().open(token)
         arrow = pyarrow()
-        try:
+        with self._written():
             self._writer = arrow.parquet.ParquetWriter(self._part, _schema(arrow))
-        except OSError as error:
-            self._fail(error)
 
     def write(self, results: Sequence[Result]) -> str | None:
         """Append the rows of a group; they are written a row group at a time."""
@@ -209,10 +207,8 @@ class ParquetSink(_FileSink):
 
     def _finish(self) -> None:
         self._flush()
-        try:
+        with self._written():
             self._writer.close()
-        except OSError as error:
-            self._fail(error)
         self._writer = None
 
     def _drop(self) -> None:
@@ -224,14 +220,17 @@ class ParquetSink(_FileSink):
     def _flush(self) -> None:
         arrow = pyarrow()
         rows, self._rows = self._rows, []
-        try:
+        with self._written():
             self._writer.write_table(arrow.Table.from_pylist(rows, schema=_schema(arrow)))
-        except OSError as error:
-            self._fail(error)
 
-    def _fail(self, error: OSError) -> None:
-        self.abort()
-        raise cannot_write(f"{self.name} into {self.path.parent}", error) from error
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """An error of writing as a sentence, and no part of the file left."""
+        try:
+            yield
+        except OSError as error:
+            self.abort()
+            raise cannot_write(f"{self.name} into {self.path.parent}", error) from error
 
 
 def _schema(arrow: Any) -> Any:
