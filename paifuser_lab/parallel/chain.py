@@ -136,13 +136,9 @@ class Chain:
     def __len__(self) -> int:
         return len(self.parts)
 
-    def costs(
-        self, loss: Loss, target: Any, *, profile: Profile | None = None, rounds: int = ROUNDS
-    ) -> list[PartCost]:
+    def costs(self, loss: Loss, target: Any, *, profile: Profile | None = None) -> list[PartCost]:
         """What each part costs: by a profile of the layers, or else timed part by part."""
-        times = (
-            self._profiled(profile) if profile is not None else self._timed(loss, target, rounds)
-        )
+        times = self._timed(loss, target) if profile is None else self._profiled(profile)
         ends = [cut.position for cut in self.cuts] + [len(self.graph.operations)]
         begins = [0, *ends[:-1]]
         entries = [0, *(cut.entry_bytes for cut in self.cuts)]
@@ -189,11 +185,11 @@ class Chain:
                 times[part][1] += backward
         return [(forward, backward) for forward, backward in times]
 
-    def _timed(self, loss: Loss, target: Any, rounds: int) -> list[tuple[float, float]]:
+    def _timed(self, loss: Loss, target: Any) -> list[tuple[float, float]]:
         samples: list[list[tuple[float, float]]] = [[] for _ in self.parts]
         whole = nn.ModuleList(self.parts)
         before = {name: value.detach().clone() for name, value in whole.named_buffers()}
-        for _ in range(rounds + 1):
+        for _ in range(ROUNDS + 1):
             for part, sample in enumerate(self._pass(loss, target)):
                 samples[part].append(sample)
         for name, value in whole.named_buffers():

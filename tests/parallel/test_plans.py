@@ -120,7 +120,7 @@ def test_the_parts_of_a_chain_give_what_the_model_gives():
     for module in chain.parts:
         values = module(values)
     torch.testing.assert_close(values, work.model.train()(*part.args))
-    costs = chain.costs(work.loss, work.train[0][1][:4], rounds=1)
+    costs = chain.costs(work.loss, work.train[0][1][:4])
     assert all(cost.forward_ms > 0 and cost.backward_ms > 0 for cost in costs)
     assert costs[1].entry_bytes == 4 * 4 * 16 * 32
     times = {"head": 3.0, "norm": 1.0}
