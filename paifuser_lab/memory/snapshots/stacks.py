@@ -135,37 +135,27 @@ class Stacks:
         """The call sites, and the index of each stack's."""
         index_of: dict[str, int] = {}
         shown = [str(frame) for frame in self.frames]
-        is_own = [frame.is_own for frame in self.frames]
-        is_native = [frame.is_native for frame in self.frames]
+        # the user's own frames first, then others of Python; of equal ones the innermost
+        rank = [2 if frame.is_native else 0 if frame.is_own else 1 for frame in self.frames]
         indices = []
         for stack in self.stacks:
-            own = next((index for index in stack if is_own[index]), -1)
-            python = next((index for index in stack if not is_native[index]), -1)
-            best = own if own >= 0 else python if python >= 0 else stack[0] if stack else -1
-            indices.append(
-                index_of.setdefault(shown[best] if best >= 0 else UNKNOWN_SITE, len(index_of))
-            )
+            best = min(stack, key=lambda index: rank[index], default=None)
+            site = UNKNOWN_SITE if best is None else shown[best]
+            indices.append(index_of.setdefault(site, len(index_of)))
         return tuple(index_of), tuple(indices)
 
     @cached_property
     def categories(self) -> tuple[int, ...]:
         """The index in CATEGORIES of each stack."""
         signs = [self._signs_of(frame) for frame in self.frames]
-        other = CATEGORIES.index("other")
-        unknown = CATEGORIES.index("unknown")
+        meant = [*(category for category, _, _ in SIGNS), "other"]
         found = []
         for number, stack in enumerate(self.stacks):
             if number in self.known:
-                found.append(CATEGORIES.index(self.known[number][1]))
-                continue
-            first = min((signs[index] for index in stack), default=None)
-            found.append(
-                unknown
-                if first is None
-                else other
-                if first == len(SIGNS)
-                else CATEGORIES.index(SIGNS[first][0])
-            )
+                category = self.known[number][1]
+            else:
+                category = meant[min(signs[index] for index in stack)] if stack else "unknown"
+            found.append(CATEGORIES.index(category))
         return tuple(found)
 
     def _signs_of(self, frame: Frame) -> int:
