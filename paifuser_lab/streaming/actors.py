@@ -167,12 +167,10 @@ class ActorPool:
 
     def _opened(self, name: str, future: Any) -> None:
         value = _value(future)
-        with self._lock:
-            is_known = name in self._actors
-        if isinstance(value, str) and is_known:
-            self._inbox.put(Joined(name, value))
-        elif is_known:
+        if not isinstance(value, str):
             self._lose(name, _reason(value), may_replace=_is_lost(value))
+        elif name in self._actors:
+            self._inbox.put(Joined(name, value))
         with self._lock:
             self._starting.discard(name)
 
