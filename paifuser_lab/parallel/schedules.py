@@ -196,10 +196,7 @@ def _stage_rows(
     tasks = tasks_of(schedule, len(starts), microbatches)
     for stage, (begin, end) in enumerate(zip(starts, [*starts[1:], len(costs)], strict=True)):
         own = costs[begin:end]
-        kept = most = 0
-        for task in tasks[stage]:
-            kept += -1 if task.is_backward else 1
-            most = max(most, kept)
+        kept = accumulate(-1 if task.is_backward else 1 for task in tasks[stage])
         rows.append(
             PipelineStageLayers(
                 first_layer=own[0].first_layer,
@@ -208,7 +205,7 @@ def _stage_rows(
                 backward_ms=sum(cost.backward_ms for cost in own),
                 parameter_bytes=sum(cost.parameter_bytes for cost in own),
                 input_bytes=own[0].entry_bytes,
-                kept_microbatches=most,
+                kept_microbatches=max(kept),
             )
         )
     return tuple(rows)
