@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from ..arguments import check_count
 from ..errors import ParallelError
 from ..model.copying import copied
+from ..model.weights import parameter_count
 from ..records import TensorBlock, TensorPlan
 from ..workload import Inputs, Workload
 from .tensor_blocks import Block, Division, apply_integers, blocks_of, divide, in_rank_order
@@ -96,18 +97,16 @@ def _divisions(
             TensorBlock(
                 kind=block.kind,
                 layers=block.layers,
-                parameters=sum(_size(model, layer) for layer in block.layers),
+                parameters=sum(
+                    parameter_count(model.get_submodule(layer)) for layer in block.layers
+                ),
                 exchanged_bytes=_exchanged(model, block),
                 reason="" if isinstance(division, Division) else division,
             )
         )
-    total = sum(weight.numel() for weight in model.parameters())
+    total = parameter_count(model)
     plan = TensorPlan(workload=name, processes=world, parameters=total, blocks=tuple(rows))
     return plan, divisions
-
-
-def _size(model: nn.Module, layer: str) -> int:
-    return sum(weight.numel() for weight in model.get_submodule(layer).parameters())
 
 
 def _exchanged(model: nn.Module, block: Block) -> tuple[int, ...]:
