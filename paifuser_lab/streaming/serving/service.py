@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -135,34 +136,19 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        registry = self._registry
-        self.requests = Counter(
-            "paifuser_requests",
-            "Requests to /predict by status.",
-            ["status"],
-            registry=registry,
+        counter = partial(Counter, registry=self._registry)
+        histogram = partial(Histogram, registry=self._registry)
+        gauge = partial(Gauge, registry=self._registry)
+        self.requests = counter("paifuser_requests", "Requests to /predict by status.", ["status"])
+        self.seconds = histogram(
+            "paifuser_request_seconds", "From a request's head to its answer.", buckets=SECONDS
         )
-        self.seconds = Histogram(
-            "paifuser_request_seconds",
-            "From a request's head to its answer.",
-            buckets=SECONDS,
-            registry=registry,
+        self.model_seconds = histogram(
+            "paifuser_model_seconds", "A call of the model on a batch.", buckets=SECONDS
         )
-        self.model_seconds = Histogram(
-            "paifuser_model_seconds",
-            "A call of the model on a batch.",
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.batch = Histogram(
-            "paifuser_batch_size", "Examples of a call.", buckets=SIZES, registry=registry
-        )
-        self.waiting = Gauge(
-            "paifuser_waiting", "Requests that wait for a call.", registry=registry
-        )
-        self.in_flight = Gauge(
-            "paifuser_in_flight", "Requests that are not answered yet.", registry=registry
-        )
+        self.batch = histogram("paifuser_batch_size", "Examples of a call.", buckets=SIZES)
+        self.waiting = gauge("paifuser_waiting", "Requests that wait for a call.")
+        self.in_flight = gauge("paifuser_in_flight", "Requests that are not answered yet.")
 
     def text(self) -> bytes:
         """All of them, as Prometheus reads them."""
