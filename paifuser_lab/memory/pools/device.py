@@ -235,7 +235,7 @@ def cupy_in_torch_memory(
     """Let CuPy allocate from torch's allocator and run on torch's current stream; arrays that live
     on afterwards stay valid, and are freed to torch.
     """
-    cupy = cupy or _cupy()
+    cupy = cupy or optional_module("cupy", extra="gpu", needed_for="CuPy in torch's memory")
     index = cuda.current_device() if device is None else device
 
     def allocate(size: int, on: int) -> int:
@@ -259,7 +259,3 @@ def cupy_in_torch_memory(
             yield
     finally:
         cupy.cuda.set_allocator(before)
-
-
-def _cupy() -> Any:
-    return optional_module("cupy", extra="gpu", needed_for="CuPy in torch's memory")
