@@ -177,26 +177,23 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 continue
             size, key = storage.nbytes(), storage._cdata
             if key not in self._known:
-                index = self._added(storage, size, maker) if maker else None
-                self._known[key] = _Memory(_weak_reference(storage), index)
+                reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+                index = self._added(reference, size, maker) if maker else None
+                self._known[key] = _Memory(reference, index)
             elif (index := self._known[key].buffer) is not None:
                 self.buffers[index].end = self.step
                 self.buffers[index].size_bytes = max(self.buffers[index].size_bytes, size)
 
-    def _added(self, storage: Any, size: int, maker: str) -> int:
+    def _added(self, reference: StorageWeakRef, size: int, maker: str) -> int:
         layer = self._open[-1].layer if self._open else ""
         self.buffers.append(Buffer(layer, maker, size, self.step, self.step))
-        self._alive[len(self.buffers) - 1] = _weak_reference(storage)
+        self._alive[len(self.buffers) - 1] = reference
         return len(self.buffers) - 1
 
     def _note_releases(self) -> None:
         for index in [index for index, memory in self._alive.items() if memory.expired()]:  # type: ignore[no-untyped-call]
             self.buffers[index].released = self.step
             del self._alive[index]
-
-
-def _weak_reference(storage: Any) -> StorageWeakRef:
-    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
 
 def _storage_of(tensor: Tensor) -> Any:
