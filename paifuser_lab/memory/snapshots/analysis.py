@@ -29,7 +29,7 @@ from .reading import read_snapshot
 from .replay import replay as replayed
 from .replay import requests_of, run
 from .settings import Settings
-from .snapshot import OOM, Segment, Snapshot, Trace, reserved_bytes, segments_at
+from .snapshot import OOM, Segment, Snapshot, Trace, reserved_at_end, reserved_bytes, segments_at
 from .stacks import CATEGORIES, Stacks
 
 MAX_BLOCKS = 6000  # of a map
@@ -61,16 +61,20 @@ def memory_snapshot(
     """
     snapshot = _snapshot_of(subject, batch, {"train": train, **options})
     chosen, is_cpu = _checked(snapshot, device), snapshot.device_type == "cpu"
-    trace, segments = snapshot.trace(chosen), snapshot.segments_of(chosen)
+    trace, segments, stacks = snapshot.trace(chosen), snapshot.segments_of(chosen), snapshot.stacks
     lifetimes = lifetimes_of(trace, segments, *([1] if is_cpu else []))
     alive, reserved = lifetimes.alive_bytes(), reserved_bytes(trace, segments)
     peak = int(alive.argmax()) if len(alive) else -1
     at_peak = lifetimes.alive_at(peak)
     shown = _shown(alive, reserved)
     times = trace.times_ms()
-    present, columns = _by_category(lifetimes, snapshot.stacks, shown)
+    present, columns = _by_category(lifetimes, stacks, shown)
+    names, site_of = stacks.sites
+    by_site = _held_by([names[site] for site in site_of], lifetimes, at_peak, stacks)
+    by_layer = _held_by(stacks.layers, lifetimes, at_peak, stacks)
     ended = numpy.flatnonzero(trace.action == OOM)
-    held_at_end = sum(segment.size for segment in segments)
+    # if both are the same event, it is named once
+    mapped = {} if is_cpu else {peak: "at the peak", len(trace) - 1: "at the end"}
     return MemorySnapshot(
         name=snapshot.name,
         device=chosen,
@@ -85,11 +89,14 @@ def memory_snapshot(
         reserved_bytes=tuple(reserved[shown].tolist()),
         peak_ms=float(times[peak]) if peak >= 0 else 0.0,
         peak_bytes=int(lifetimes.size[at_peak].sum()),
-        peak_reserved_bytes=int(reserved.max(initial=held_at_end)),
-        at_peak=_sites(lifetimes, at_peak, snapshot.stacks),
+        peak_reserved_bytes=int(reserved.max(initial=reserved_at_end(segments))),
+        at_peak=tuple(SiteMemory(site=name, **held) for name, held in by_site),
         blocks_at_peak=len(at_peak),
-        layers=_layers(lifetimes, at_peak, snapshot.stacks),
-        maps=() if is_cpu else _maps(trace, segments, lifetimes, snapshot.stacks, peak),
+        layers=tuple(LayerMemory(layer=name, **held) for name, held in by_layer),
+        maps=tuple(
+            map_at(trace, segments, lifetimes, stacks, event, moment)
+            for event, moment in mapped.items()
+        ),
         replay=replayed(snapshot, device=chosen) if replay and not is_cpu else None,
         out_of_memory=post_mortem(snapshot, chosen, int(ended[-1])) if len(ended) else None,
     )
@@ -146,23 +153,12 @@ def _by_category(
     return tuple(present), tuple(columns)
 
 
-def _sites(lifetimes: Lifetimes, blocks: numpy.ndarray, stacks: Stacks) -> tuple[SiteMemory, ...]:
-    """What call sites hold in blocks, the largest first; the smallest of many are left out."""
-    names, site_of = stacks.sites
-    rows = _held_by([names[site] for site in site_of], lifetimes, blocks, stacks)
-    return tuple(SiteMemory(site=name, **held) for name, held in rows)
-
-
-def _layers(lifetimes: Lifetimes, blocks: numpy.ndarray, stacks: Stacks) -> tuple[LayerMemory, ...]:
-    """What layers hold in blocks, the largest first."""
-    rows = _held_by(stacks.layers, lifetimes, blocks, stacks)
-    return tuple(LayerMemory(layer=name, **held) for name, held in rows)
-
-
 def _held_by(
     names: Sequence[str], lifetimes: Lifetimes, blocks: numpy.ndarray, stacks: Stacks
 ) -> list[tuple[str, dict[str, Any]]]:
-    """What is held in blocks by each name, which stacks have, and category."""
+    """What is held in blocks by each name, which stacks have, and category: the largest first; the
+    smallest of many are left out.
+    """
     held: dict[tuple[str, str], list[int]] = {}
     for stack, size in zip(
         lifetimes.stack[blocks].tolist(), lifetimes.size[blocks].tolist(), strict=True
@@ -175,16 +171,6 @@ def _held_by(
         (name, {"category": category, "blocks": count, "held_bytes": size})
         for (name, category), (count, size) in largest
     ]
-
-
-def _maps(
-    trace: Trace, segments: list[Segment], lifetimes: Lifetimes, stacks: Stacks, peak: int
-) -> tuple[SnapshotMap, ...]:
-    """The segments at the peak and at the end."""
-    moments = {peak: "at the peak", len(trace) - 1: "at the end"}  # the same moment is named once
-    return tuple(
-        map_at(trace, segments, lifetimes, stacks, event, name) for event, name in moments.items()
-    )
 
 
 def post_mortem(snapshot: Snapshot, device: int, event: int) -> OutOfMemory:
