@@ -68,6 +68,10 @@ class Places(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with record_function(f"{MARK}{self.number(layer, self.category, self._stack())}"):
             return func(*args, **(kwargs or {}))
 
+    def begin(self, phase: str) -> None:
+        """A phase of a step begins."""
+        self.category = "workspace" if phase == OPTIMIZER else "activations"
+
     def enter(self, layer: str, args: Any, kwargs: Any) -> None:
         """A layer's call begins; what it allocates outside of all operators is marked too."""
         self._layers.append(layer)
@@ -181,7 +185,7 @@ def _recording(work: Workload, model: nn.Module, tensors: Iterable[Any], call: C
         stack.enter_context(watching(model, places.enter, places.leave))
         stack.enter_context(nullcontext() if is_opaque else places)
         with record_function(GIVEN):
-            kept = call(_observer(places))
+            kept = call(Observer(places.begin, partial(_mark, "optimizer state")))
     del kept
     nodes = _in_order(profiled.kineto_results.experimental_event_tree())
     first = next(index for index, node in enumerate(nodes) if node.name == GIVEN)
@@ -214,13 +218,6 @@ def _mark(category: str, tensors: Iterable[Any]) -> None:
         if isinstance(tensor, Tensor) and torch._C._has_storage(tensor):
             with record_function(f"{GIVEN}{tensor.untyped_storage().data_ptr()} {category}"):
                 pass
-
-
-def _observer(places: Places) -> Observer:
-    def enter(phase: str) -> None:
-        places.category = "workspace" if phase == OPTIMIZER else "activations"
-
-    return Observer(enter, partial(_mark, "optimizer state"))
 
 
 def _in_order(tree: Iterable[Any]) -> list[Any]:
