@@ -142,10 +142,7 @@ class VideoSink(_FileSink):
             context = self._stream.codec_context
             configure(context, first.codec, first.width, first.height, first.time_base, self.rate)
             self._container.start_encoding()
-        self._check_header(bytes(context.extradata or b""))
-
-    def _check_header(self, header: bytes) -> None:
-        if self._like is not None and header != self._like.extradata:
+        if bytes(context.extradata or b"") != first.extradata:
             self.abort()
             raise StreamError(
                 f"Frames of {self.name} were encoded by another version or at another rate; give "
