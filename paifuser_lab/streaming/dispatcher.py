@@ -22,6 +22,7 @@ PROBE_AFTER = 3.0  # a worker too slow for work gets a copy after this many of i
 GAIN = 2.0  # a worker without work copies a group that it would answer in half of what remains
 SMOOTHING = 0.2  # the share of the newest sample in the estimate
 LEAST_S = 1e-6  # of a sample: an estimate of 0 would stay one
+NEVER = float("inf")
 CLIP = 3.0  # a sample counts as at most three times the estimate, so that one stall is forgotten
 
 Why = Literal["first", "again", "hedge", "probe"]
@@ -59,7 +60,7 @@ class Node:
     def remaining(self, flight: Flight, now: float) -> float:
         """Expected seconds until it answers a group that it holds."""
         if self.estimate is None:
-            return float("inf")
+            return NEVER
         ahead = 0.0
         for other in self.flights.values():
             ahead += other.weight
@@ -99,7 +100,7 @@ class Dispatcher:
         limit: int = 2,
         window: int | None = None,
         hedge: float | None = 3.0,
-        timeout_s: float = float("inf"),
+        timeout_s: float = NEVER,
     ) -> None:
         self.limit, self.hedge, self.timeout_s = limit, hedge, timeout_s
         self._window = window
@@ -234,15 +235,13 @@ class Dispatcher:
 
     def due_at(self, now: float) -> float:
         """When, after now, time alone makes something due: a timeout, a hedge or a probe."""
-        moments = []
+        moments = [self._late_at()]
         for node in self.nodes.values():
             for flight in list(node.flights.values())[:1]:
                 moments.append(node.started_at(flight) + self.timeout_s)
             if not node.flights and self._queue:
                 moments.append(self._probe_at(node))
-        if (late := self._late_at()) is not None:
-            moments.append(late)
-        return min((moment for moment in moments if moment > now), default=float("inf"))
+        return min((moment for moment in moments if moment > now), default=NEVER)
 
     def _first(self, now: float) -> Iterator[Send]:
         """Groups that nobody holds, the earliest first."""
@@ -257,8 +256,7 @@ class Dispatcher:
 
     def _copies(self, now: float) -> Iterator[Send]:
         """Hedges of what is waited for, and probes of workers that get no work."""
-        is_late = (late := self._late_at()) is not None and now >= late
-        if is_late and (node := self._best(self.head)) is not None:
+        if now >= self._late_at() and (node := self._best(self.head)) is not None:
             yield self._send(node, self.head, now, "hedge")
         for group in self._alone() if self.hedge is not None and not self._queue else ():
             if not any(not node.flights for node in self.nodes.values()):
@@ -319,25 +317,23 @@ class Dispatcher:
         (name,) = self._holders[group]
         holder = self.nodes[name]
         remaining = holder.remaining(holder.flights[group], now)
-        known = remaining < float("inf")
+        known = remaining < NEVER
         return node if known and remaining > GAIN * node.cost(self._weights[group]) else None
 
-    def _late_at(self) -> float | None:
-        """When the group that everything waits for is late; None if it is not held by one."""
+    def _late_at(self) -> float:
+        """When the group that everything waits for is late; never if it is not held by one."""
         holders = self._holders.get(self.head, {})
         if self.hedge is None or not self.is_open(self.head) or len(holders) != 1:
-            return None
+            return NEVER
         ((name, flight),) = holders.items()
         node = self.nodes[name]
         known = [other.estimate for other in self.nodes.values() if other.estimate is not None]
-        estimate = max(known, default=None) if node.estimate is None else node.estimate
-        if estimate is None:
-            return None
+        estimate = max(known, default=NEVER) if node.estimate is None else node.estimate
         return node.started_at(flight) + self.hedge * flight.weight * estimate
 
     def _probe_at(self, node: Node) -> float:
         if node.estimate is None:
-            return float("inf")
+            return NEVER
         return max(node.last_answer, node.last_probe) + PROBE_AFTER * node.estimate
 
     # who holds what
