@@ -24,9 +24,7 @@ CHECKPOINT = "torch.utils.checkpoint.checkpoint(…, use_reentrant=False) around
 
 
 class Variants:
-    """The predictors of one workload under other options, each made once. Those whose optimizer
-    does the same share its step.
-    """
+    """Predictors of a workload by options, each made once; equal optimizers share their step."""
 
     def __init__(self, subject: Workload | Derived, first: Predictor) -> None:
         self.subject, self.first = subject, first
@@ -43,9 +41,7 @@ class Variants:
 def remedies(
     variants: Variants, peak: PredictedPeak, limit: int, largest: int | None
 ) -> tuple[FitRemedy, ...]:
-    """The changes that lower the predicted peak, in the order of what they cost a user; `largest`
-    is the largest batch without them.
-    """
+    """The changes that lower the predicted peak, in the order of what they cost a user."""
     found = [
         remedy
         for change in _changes(variants, peak, limit)
@@ -172,9 +168,7 @@ def fits(
 
 
 def largest_of(predictor: Predictor, limit: int, start: int) -> int | None:
-    """The largest batch within the limit by the line through two predictions, if a third one agrees
-    with it; else by bisection.
-    """
+    """The largest batch by the line through two predictions, if a third agrees, or by bisection."""
     line = predictor.line(start)
     if line is not None and line(1) <= limit:
         found = bisect_right(range(1, MOST + 1), limit, key=line)

@@ -268,9 +268,7 @@ def _obstacle(recording: Recording, done: Sum, operand: int) -> str:
 
 
 def obstacle_in_run(recording: Recording, given: Given, end: int) -> str:
-    """Why a value of the recorded run cannot be written over by the operators before `end`; '' if
-    nothing is in the way.
-    """
+    """Why the operators before `end` cannot write over a value of the recorded run, or ''."""
     if given.buffer is None:
         return "its input is an input of the model or a weight"
     if not given.is_whole:

@@ -42,9 +42,7 @@ MANIFEST = "manifest.json"
 
 
 class SafeReader(FileSystemReader):
-    """Reads a checkpoint whose files are known; its pickled metadata may name nothing but what
-    describes tensors.
-    """
+    """Reads a checkpoint of known files; its pickle may name nothing but what describes tensors."""
 
     def __init__(self, path: Path, files: set[str]) -> None:
         super().__init__(path)

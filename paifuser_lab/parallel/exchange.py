@@ -21,9 +21,7 @@ LEVELS = 127
 
 
 class Traffic:
-    """The bytes that a rank has sent, the time that it waited, and the rest of the time, a row for
-    each step.
-    """
+    """A rank's bytes sent, its time waiting and the rest of its time, a row for each step."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
@@ -101,9 +99,7 @@ class Exchange:
                 dist.broadcast(tensor, 0)
 
     def check_finite(self, bad: str | None, what: str, steps: int = 0) -> None:
-        """Raise on every rank if one has a name here, that of what is not finite on it; or if they
-        have taken different numbers of steps.
-        """
+        """Raise on every rank if one names what is not finite on it, or if they differ in steps."""
         flags = torch.tensor(
             [float(bad is not None), steps, -steps], dtype=torch.float64, device=self.group.device
         )

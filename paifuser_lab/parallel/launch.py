@@ -74,9 +74,7 @@ def run(
 
 @contextlib.contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Ctrl-C, and SIGTERM where it is handled, wait for the end of the block, so that no process is
-    left half started.
-    """
+    """Ctrl-C, and SIGTERM where handled, wait for the block's end: no process is half started."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -216,9 +214,7 @@ def _results(ranks: list[Rank], timeout_s: float, should_stop: Callable[[], bool
 
 
 def failure_of(ranks: list[Rank], timeout_s: float) -> ParallelError:
-    """The failure that began it: a rank that was killed, else an error of its own, else a rank that
-    waited for another.
-    """
+    """The failure that began it: a rank killed, else an error of its own, else waiting in vain."""
     world = len(ranks)
     failed = [(rank, rank.failure) for rank in ranks if rank.failure]
     rank, failure = min(

@@ -179,9 +179,7 @@ class Pipeline:
         return model
 
     def _shared_weights(self) -> list[tuple[list[nn.Parameter], dist.ProcessGroup | None]]:
-        """This stage's copies of each weight that is tied or in several stages, with the group of
-        the processes that have one.
-        """
+        """This stage's copies of each shared weight, with the group of processes that have one."""
         tied = {
             name: id(weight)
             for name, weight in self.work.model.named_parameters(remove_duplicate=False)
@@ -269,9 +267,7 @@ def with_explanation(record: PipelineSchedule) -> PipelineSchedule:
 
 
 def core_wait_ms() -> float | None:
-    """How long this thread has been ready and without a core so far; None where the system does
-    not count it.
-    """
+    """How long this thread was ready without a core so far; None where that is not counted."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e6
     except (OSError, IndexError, ValueError):

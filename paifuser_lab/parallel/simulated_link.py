@@ -90,9 +90,7 @@ class _Delayed:
 
 @contextmanager
 def simulated_link(link: Link) -> Iterator[LinkUse]:
-    """Each exchange takes that link's time in addition, one after another, while computing goes
-    on.
-    """
+    """Each exchange takes the link's time in addition, one by one, while computing goes on."""
     use = LinkUse(link)
     # As they stand in the class: what getattr gives would not be bound to a group again.
     kept = {name: vars(dist.ProcessGroup)[name] for name in RULES}

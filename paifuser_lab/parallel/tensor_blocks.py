@@ -210,9 +210,7 @@ def _heads(block: Block) -> int | None:
 def _divisions(
     modules: dict[str, Any], block: Block, heads: int | None, inner: int, world: int
 ) -> Iterator[Division]:
-    """Ways to divide a block: how many projections its columns hold, and which integers in its
-    modules are numbers of heads or widths.
-    """
+    """Ways to divide a block: projections in its columns, and integers that are heads or widths."""
     outputs = modules[block.columns[0]].out_features
     projections = {1} | ({outputs // inner} if outputs % inner == 0 else set())
     choices: list[set[int]] = [set()]

@@ -1,6 +1,4 @@
-"""Dynamic batching: a batch closes when it is full or when its first item has waited long enough;
-each item is answered through a future.
-"""
+"""Dynamic batching: a batch closes when it is full or its first item has waited long enough."""
 
 from __future__ import annotations
 

@@ -181,9 +181,7 @@ class Dispatcher:
         self.is_ended = True
 
     def answer(self, name: str, group: int, now: float, took: float = 0.0) -> bool:
-        """A worker answered, and says how long that took it; returns whether this is the group's
-        first answer.
-        """
+        """A worker answered, in `took` seconds as it says; returns whether it is the first."""
         node = self.nodes.get(name)
         if node is not None and (flight := node.flights.get(group)) is not None:
             node.answer(flight, now, took)

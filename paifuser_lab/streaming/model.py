@@ -40,9 +40,7 @@ class _Files(NamedTuple):
 
 
 class OpenModel:
-    """A model that answers lists of examples, each like its example inputs without their first
-    dimension.
-    """
+    """Answers lists of examples, each like the example inputs without their first dimension."""
 
     def __init__(self, source: ModelSource, *, trust: bool = False) -> None:
         self.work = _workload(source, trust=trust)
@@ -144,9 +142,7 @@ def _workload(source: ModelSource, *, trust: bool) -> Workload:
 
 
 def portable(source: ModelSource) -> Any:
-    """A model as data that another process opens: a name stays one, a variant becomes its saved
-    folder's files, a workload its module.
-    """
+    """A model as data for another process: its name, a variant's saved files, or its module."""
     if isinstance(source, str | Path):
         return source
     if isinstance(source, Workload):

@@ -1,6 +1,4 @@
-"""What a stream does with frames: stages, called on a worker with a list, one answer an item; and
-what comes out for each frame.
-"""
+"""What a stream does with frames: stages, called with lists on workers; a frame's result."""
 
 from __future__ import annotations
 

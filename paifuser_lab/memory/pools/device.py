@@ -75,9 +75,7 @@ def pools_of(device: int | None = None, *, cuda: Any = torch.cuda) -> tuple[Memo
 
 
 class HardLimits:
-    """The hard limits in force on a device: the smallest holds, and the share of before is set
-    again when the last is left.
-    """
+    """The hard limits in force on a device: the smallest holds, and the last restores the share."""
 
     def __init__(self, cuda: Any, device: int) -> None:
         self._cuda, self._device = cuda, device

@@ -80,9 +80,7 @@ def usual(environment: Mapping[str, str] | None = None) -> Thresholds:
 
 
 def keeping(limit_bytes: int | None) -> Thresholds:
-    """The thresholds that keep what is freed, up to a limit: a larger buffer is given back at once,
-    and so is a larger top.
-    """
+    """The thresholds that keep what is freed up to a limit and give back more than that at once."""
     if limit_bytes is None:
         return Thresholds(LARGEST, NEVER)
     trim = limit_bytes if limit_bytes <= MAX_INT else NEVER

@@ -17,9 +17,7 @@ MIN_REPEATS = 2
 
 
 def repeated_blocks(model: nn.Module) -> tuple[str, ...]:
-    """The outermost modules of composite classes that occur repeatedly, such as the blocks of a
-    transformer, in the order of the model.
-    """
+    """The outermost modules of repeated composite classes, such as a transformer's blocks."""
     by_class: dict[type[nn.Module], list[str]] = defaultdict(list)
     for name, module in model.named_modules():
         if name and _is_composite(module):

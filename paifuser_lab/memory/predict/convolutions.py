@@ -42,9 +42,7 @@ def forward_workspace(args: tuple[Any, ...], output: Tensor) -> int:
 
 
 def backward_workspace(args: tuple[Any, ...], output: Any) -> int:
-    """The peak inside the gradients of a convolution, which are computed one after the other,
-    beyond all of them.
-    """
+    """The peak inside the gradients of a convolution, computed one by one, beyond all of them."""
     gradient, image, weight, biases, *rest, mask = args
     call = Convolution((image, weight, biases, *rest), is_backward=True)
     if call.backend in COLUMNS:

@@ -303,9 +303,7 @@ class Allocator:
         return block
 
     def _mapped(self, hole: Block, size: int) -> Block | None:
-        """Map pages at the start of an unmapped range, joined with free neighbours; None if the
-        device has too little left.
-        """
+        """Map pages at the start of an unmapped range; None if the device has too little left."""
         page, holes = self._page_bytes(hole.pool), self._holes(hole.pool)
         mapped = min(-(-size // page) * page, hole.size)
         if not self._take(mapped):

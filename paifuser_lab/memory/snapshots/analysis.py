@@ -156,9 +156,7 @@ def _by_category(
 def _held_by(
     names: Sequence[str], lifetimes: Lifetimes, blocks: numpy.ndarray, stacks: Stacks
 ) -> list[tuple[str, dict[str, Any]]]:
-    """What is held in blocks by each name, which stacks have, and category: the largest first; the
-    smallest of many are left out.
-    """
+    """What is held in blocks by each stack's name and category; of many rows the largest."""
     held: dict[tuple[str, str], list[int]] = {}
     for stack, size in zip(
         lifetimes.stack[blocks].tolist(), lifetimes.size[blocks].tolist(), strict=True
@@ -234,9 +232,7 @@ def _simulated(trace: Trace, segments: list[Segment], event: int, limit: int) ->
 def _smaller_batch(
     lifetimes: Lifetimes, stacks: Stacks, event: int, asked: int, limit: int
 ) -> Remedy:
-    """The share of the batch that fits, if activations and inputs are in proportion to it and
-    nothing else is.
-    """
+    """The share of the batch that fits, if activations and inputs alone are in proportion to it."""
     alive = lifetimes.alive_at(event)
     category = numpy.asarray(stacks.categories)[lifetimes.stack[alive]]
     scales = numpy.isin(category, [CATEGORIES.index(name) for name in GROWS_WITH_BATCH])

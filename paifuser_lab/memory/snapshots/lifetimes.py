@@ -19,15 +19,13 @@ BEFORE = -1  # the event of an allocation from before the first event
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """Blocks as columns: events of allocation and release; `end` is the number of events for a
-    block that is never released.
-    """
+    """Blocks as columns, with the events of their allocation and release."""
 
     address: numpy.ndarray
     size: numpy.ndarray  # rounded to what torch rounds to by default
     requested: numpy.ndarray
     start: numpy.ndarray
-    end: numpy.ndarray
+    end: numpy.ndarray  # the number of events for a block that is never released
     stack: numpy.ndarray
     stream: numpy.ndarray
     events: int

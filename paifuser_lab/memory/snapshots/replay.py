@@ -122,9 +122,7 @@ def run(
 
 
 def capacity(trace: Trace, reserved: numpy.ndarray) -> int | None:
-    """What the allocator can reserve at the most: what it held, and the device had left, when
-    memory ran out; None if it never did.
-    """
+    """What was held, and left on the device, when memory ran out; None if it never did."""
     ended = numpy.flatnonzero(trace.action == OOM)
     if not len(ended):
         return None

@@ -1,6 +1,4 @@
-"""What a snapshot holds: its segments and blocks, and the events before it, as columns;
-the segments at each moment.
-"""
+"""What a snapshot holds, as columns: segments, blocks, events; the segments at each moment."""
 
 from __future__ import annotations
 

@@ -216,9 +216,7 @@ class Service:
     async def reply(
         self, method: str, path: str, content_type: str, body: bytes | None
     ) -> tuple[int, Any]:
-        """The status of a request, and its answer or a sentence with the error, as JSON; there is
-        no body where it was too large.
-        """
+        """The status and JSON of the answer or error; `body` is None where it was too large."""
         if path not in METHODS:
             return _refused(404, f"There is nothing here; {DESCRIBES}")
         if method not in METHODS[path]:

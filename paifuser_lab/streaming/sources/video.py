@@ -195,9 +195,7 @@ class VideoFile:
             yield pictures
 
     def _parts(self, before: list[Packet], packets: list[Packet]) -> Iterator[Portion]:
-        """Packets that are sent together, in parts of at most `group_frames` frames; each part has
-        all packets that come before its own.
-        """
+        """Parts of `group_frames` frames at most, each with all packets that precede its own."""
         times = sorted({packet.time for packet in packets})
         for start in range(0, len(times), self.group_frames):
             shown = times[start : start + self.group_frames]
@@ -230,9 +228,7 @@ class VideoFile:
 
 
 def _is_closed(pictures: list[Packet]) -> bool:
-    """Whether no frame of a group of pictures is shown before its keyframe, as one that refers to
-    the group before it would be.
-    """
+    """Whether no frame is shown before the keyframe, as one that refers to another group is."""
     return all(packet.time >= pictures[0].time for packet in pictures)
 
 

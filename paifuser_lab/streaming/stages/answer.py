@@ -1,6 +1,4 @@
-"""Answers of a model's outputs: classes with scores, boxes without overlaps, or a class of each
-pixel; each as JSON too.
-"""
+"""Answers of a model's outputs, also as JSON: classes, boxes without overlaps, or a mask."""
 
 from __future__ import annotations
 
@@ -112,9 +110,7 @@ Answer = Classes | Boxes | Mask
 
 
 def as_json(value: Any) -> Any:
-    """An answer, or an output of tensors, as JSON values; raises TypeError for others and
-    ValueError for what is not finite.
-    """
+    """An answer or tensors as JSON values; TypeError for others, ValueError for non-finite ones."""
     if hasattr(value, "as_json"):
         return value.as_json()
     if hasattr(value, "detach"):

@@ -1,6 +1,4 @@
-"""Encodes frames for a video on the worker that made them, so that packets travel instead of
-images. Built on PyAV.
-"""
+"""Encodes frames for a video on workers, so that packets travel, not images. Built on PyAV."""
 
 from __future__ import annotations
 
