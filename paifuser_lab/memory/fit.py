@@ -205,9 +205,7 @@ def largest_batch(
 
 
 def _guess(known: dict[int, int], low: int, high: int | None, limit: int, most: int) -> int:
-    """The next batch to try, above `low` and below `high`: where a line through two known batches
-    meets the limit, or every third time halfway.
-    """
+    """The next batch to try: where a line meets the limit, or every third time halfway."""
     last = most if high is None else high - 1
     others = sorted((batch for batch in known if batch != low), key=lambda batch: abs(batch - low))
     if not others:

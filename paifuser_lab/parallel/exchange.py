@@ -175,9 +175,7 @@ class CompressedMean:
 def mean_gradients(
     exchange: Exchange, weights: Sequence[Tensor], buffers: Iterable[Tensor]
 ) -> None:
-    """Average gradients and floating-point buffers over the ranks, in one exchange; a weight that
-    has no gradient on this rank counts as zero.
-    """
+    """Average gradients and float buffers in one exchange; a missing gradient counts as zero."""
     statistics = [buffer for buffer in buffers if buffer.is_floating_point()]
     for weight in weights:
         if weight.grad is None:

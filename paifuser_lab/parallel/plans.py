@@ -1,6 +1,4 @@
-"""Which way to train a workload on several processes would be fastest here, and why: predicted from
-its measured compute and the measured link.
-"""
+"""Which way to train on several processes would be fastest here, predicted from measurements."""
 
 from __future__ import annotations
 

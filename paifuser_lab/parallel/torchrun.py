@@ -39,9 +39,7 @@ def torchrun_command(
     restarts: int,
     folder: str | Path,
 ) -> tuple[list[str], dict[str, str]]:
-    """The command line that runs a script in so many processes, and its environment; `folder` is
-    for the files through which they find each other.
-    """
+    """The command line and environment that run a script in processes, which meet in `folder`."""
     check_count("processes", processes, most=MOST_PROCESSES, error=ParallelError)
     check_count("restarts", restarts, least=0, error=ParallelError)
     if not Path(script).is_file():

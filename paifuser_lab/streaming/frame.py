@@ -1,6 +1,4 @@
-"""A frame on its way through a stream: an image with its time, and what the stages made of it; and
-encoded groups, the packets of a video or encoded images.
-"""
+"""A frame on its way through a stream, and encoded groups: packets of a video, or images."""
 
 from __future__ import annotations
 

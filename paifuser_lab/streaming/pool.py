@@ -1,6 +1,4 @@
-"""The workers of a stream as its driver sees them: messages to them, events from them; and workers
-that are threads of this process, without another package or copies of frames.
-"""
+"""The workers of a stream as its driver sees them, and those that are threads of this process."""
 
 from __future__ import annotations
 

@@ -123,9 +123,7 @@ def options_of(**options: Any) -> StepOptions:
 
 
 class Predictor:
-    """Predicts peaks of one workload with the same options; each batch is predicted once. It takes
-    the optimizer's step from one of the same workload that is `like` it, with `has_same_update`.
-    """
+    """Predicts peaks of one workload with the same options; each batch is predicted once."""
 
     @outside_inference
     def __init__(
@@ -136,7 +134,8 @@ class Predictor:
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._peaks: dict[int, PredictedPeak] = {}
         self._totals: dict[int, numpy.ndarray] = {}  # at each moment, by batch
-        # The optimizer's own step is the same for every batch: it is run once.
+        # The optimizer's own step is the same for every batch, and for one `like` this: it is run
+        # once where `has_same_update` holds.
         self._optimizer: torch.optim.Optimizer | None = like._optimizer if like else None
         self._last_update: Peak | None = like._last_update if like else None
         inputs, target, self._example = example_of(self.work, options)

@@ -1,6 +1,4 @@
-"""Answers requests from a model, with dynamic batching and limits, whatever brings them, and counts
-them for Prometheus. Built on prometheus_client.
-"""
+"""Answers requests, with batching and limits, and counts them. Built on prometheus_client."""
 
 from __future__ import annotations
 

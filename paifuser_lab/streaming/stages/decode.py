@@ -84,9 +84,7 @@ def decoded_photos(group: Photos) -> list[Any]:
 
 
 def decoded_image(content: bytes) -> Image:
-    """A JPEG or PNG as an RGB image, turned as its EXIF data says; raises for anything else, and
-    before it is unpacked for one that is too large.
-    """
+    """A JPEG or PNG as an RGB image, turned by its EXIF data; one too large is not unpacked."""
     try:
         with Pillow.open(io.BytesIO(content), formats=IMAGE_FORMATS) as opened:
             width, height = opened.size
