@@ -83,29 +83,21 @@ class Sharded:
     @torch.no_grad()
     def whole(self) -> nn.Module:
         """The model with all weights on every rank, as an ordinary module."""
-        full = self.full_weights()
-        memo: dict[int, Any] = {
-            id(stand_in): nn.Parameter(full[name], requires_grad=name not in self.frozen)
-            for name, stand_in in self.stand_ins.items()
-        }
-        model = copy.deepcopy(self.plain, memo)
-        for (_, buffer), (_, own) in zip(
-            model.named_buffers(), self.model.named_buffers(), strict=True
-        ):
-            is_statistic = own.is_floating_point()
-            mean = self.exchange.mean(own.detach().clone()) if is_statistic else own
-            buffer.copy_(mean)
-        return model
-
-    def full_weights(self) -> dict[str, Tensor]:
-        """Every weight whole, on every rank."""
         full = {}
         for name, weight in self.model.named_parameters():
             assert isinstance(weight, DTensor)
             local = weight.to_local()
             with self.exchange.traffic.waiting(local.nbytes * (self.exchange.group.world - 1)):
                 full[name] = weight.full_tensor().detach().clone()
-        return full
+        memo: dict[int, Any] = {
+            id(stand_in): nn.Parameter(full[name], requires_grad=name not in self.frozen)
+            for name, stand_in in self.stand_ins.items()
+        }
+        model = copy.deepcopy(self.plain, memo)
+        self.exchange.average_statistics(self.model)
+        for buffer, own in zip(model.buffers(), self.model.buffers(), strict=True):
+            buffer.copy_(own)
+        return model
 
 
 class _Gathering(DefaultAllGather):
