@@ -91,9 +91,8 @@ def fake_model(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
     """A deep copy whose parameters and buffers are fake; nothing of their size is allocated."""
     tensors = (*model.parameters(), *model.buffers())
     known: dict[int, Any] = {id(tensor): mode.from_tensor(tensor) for tensor in tensors}
-    for tensor in tensors:
-        if isinstance(tensor, nn.Parameter):
-            known[id(tensor)].grad = None
+    for weight in model.parameters():
+        known[id(weight)].grad = None
     return copy.deepcopy(model, known)
 
 

@@ -247,7 +247,7 @@ class _Blocks:
 
     def __init__(self, nodes: list[Any], places: Places, static: list[_Block]) -> None:
         self.found = static
-        self._nodes, self._places = nodes, places
+        self._places = places
         self._alive = {block.address: block for block in static}
         self._spans: list[Any] = []
         for index, node in enumerate(nodes):
