@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import paifuser_lab as lab
 from paifuser_lab.errors import PoolError
 from paifuser_lab.memory.pools import DevicePool, pools_of
-from paifuser_lab.memory.pools.device import HardLimits
 from tests.support.allocators import ROUNDED, SEGMENT, FakeCuda
 
 KB, MB = 1 << 10, 1 << 20
@@ -25,7 +24,7 @@ def cuda():
 
 
 def pool_of(cuda, limit=None, name="mine", **options):
-    return DevicePool(name, limit, cuda=cuda, hard_limits=HardLimits(cuda, 0), **options)
+    return DevicePool(name, limit, cuda=cuda, **options)
 
 
 def test_what_is_allocated_in_a_pool_is_the_pool_s(cuda):
@@ -133,10 +132,8 @@ def test_a_pool_without_a_limit_keeps_its_segments_until_it_is_trimmed(cuda):
 
 def test_hard_limits_nest_in_any_order_and_the_share_of_before_comes_back(cuda):
     cuda.share = 0.5
-    shared = HardLimits(cuda, 0)
     small, large, larger = (
-        DevicePool("", size, is_hard=True, cuda=cuda, hard_limits=shared)
-        for size in (cuda.total // 8, cuda.total // 4, cuda.total)
+        pool_of(cuda, size, is_hard=True) for size in (cuda.total // 8, cuda.total // 4, cuda.total)
     )
     large.__enter__()
     assert cuda.share == 0.25

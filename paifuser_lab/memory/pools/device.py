@@ -113,8 +113,8 @@ class HardLimits:
 
 
 @cache
-def _hard_limits(device: int) -> HardLimits:
-    return HardLimits(torch.cuda, device)
+def _hard_limits(cuda: Any, device: int) -> HardLimits:
+    return HardLimits(cuda, device)
 
 
 class _Thread(local):
@@ -136,7 +136,6 @@ class DevicePool(MemoryPool):
         device: int | None = None,
         is_hard: bool = False,
         cuda: Any = torch.cuda,
-        hard_limits: HardLimits | None = None,
     ) -> None:
         super().__init__(name, limit_bytes)
         if not cuda.is_available():
@@ -148,7 +147,7 @@ class DevicePool(MemoryPool):
             raise PoolError("A hard limit needs a size; give limit='8 GB', or leave hard=False.")
         self._cuda, self.is_hard = cuda, is_hard
         self._device: int = cuda.current_device() if device is None else device
-        self._limits = hard_limits or _hard_limits(self._device)
+        self._limits = _hard_limits(cuda, self._device)
         self._pool: Any = None
         self._uses = 0
         self._thread = _Thread()
