@@ -27,7 +27,6 @@ OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 # what Kubernetes takes, in words and as a pattern
 NAME = "a name of at most 63 of a-z, 0-9 and -", r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 QUANTITY = "a quantity such as '4' or '16Gi'", r"\d+(\.\d+)?(m|k|[MGTPE]|[KMGTPE]i)?"
-TEXT = "its name", r".+"
 VARIABLE = "a variable's name of letters, digits and _", r"[A-Za-z_][A-Za-z0-9_]*"
 
 
@@ -102,8 +101,6 @@ def train_job(
     """
     variables = {**OWN_STORE, **(environment or {})}
     _check("name", name, NAME)
-    _check("image", image, TEXT)
-    _check("runtime", runtime, TEXT)
     _check("cpus", cpus, QUANTITY)
     _check("memory", memory, QUANTITY)
     for variable in variables:
