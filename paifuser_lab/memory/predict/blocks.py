@@ -25,11 +25,11 @@ def repeated_blocks(model: nn.Module) -> tuple[str, ...]:
     names = {
         name for members in by_class.values() if len(members) >= MIN_REPEATS for name in members
     }
-    return tuple(
-        name
-        for name, _ in model.named_modules()
-        if name in names and not any(parent in names for parent in _parents(name))
-    )
+    outermost: list[str] = []
+    for name, _ in model.named_modules():
+        if name in names and not name.startswith(tuple(f"{block}." for block in outermost)):
+            outermost.append(name)
+    return tuple(outermost)
 
 
 def checkpoint_layers(model: nn.Module, layers: tuple[str, ...]) -> None:
@@ -51,8 +51,3 @@ def _is_composite(module: nn.Module) -> bool:
     """Whether it is a class of its own around other modules; a plain container is not."""
     is_plain = type(module) in (nn.Sequential, nn.ModuleList, nn.ModuleDict)
     return not is_plain and len(list(module.children())) > 1
-
-
-def _parents(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts))]
