@@ -135,12 +135,12 @@ def facts_of(model: nn.Module) -> dict[str, str]:
     return facts
 
 
-def loopback_name() -> str | None:
-    """The name of the loopback interface, such as lo; None where there is none."""
+def on_loopback() -> dict[str, str]:
+    """The environment in which gloo exchanges over the loopback interface, where there is one."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address == "127.0.0.1" for address in addresses):
-            return name
-    return None
+            return {"GLOO_SOCKET_IFNAME": name}
+    return {}
 
 
 def _store(rank: int, world: int, timeout_s: float) -> Store:
@@ -209,9 +209,8 @@ def listener_on(address: str, port: int) -> tuple[int, int]:
 
 def stay_on_loopback() -> None:
     """Let gloo exchange over the loopback interface, unless another was named."""
-    name = loopback_name()
-    if name is not None:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+    for name, interface in on_loopback().items():
+        os.environ.setdefault(name, interface)
 
 
 def _end_with_parent() -> None:

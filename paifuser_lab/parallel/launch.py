@@ -27,7 +27,7 @@ import torch
 
 from ..arguments import check_count
 from ..errors import ParallelError, StoppedError
-from .group import MOST_PROCESSES, TIMEOUT_S, loopback_name
+from .group import MOST_PROCESSES, TIMEOUT_S, on_loopback
 
 GRACE_S = 3.0  # that the other ranks have to say why, once one has failed
 ASKED_EVERY_S = 0.2
@@ -254,9 +254,7 @@ def _environment(rank: int, world: int, threads: int) -> dict[str, str]:
         "PAIFUSER_PROGRESS": "none",
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": 1,
     }
-    name = loopback_name()
-    interface = {} if name is None else {"GLOO_SOCKET_IFNAME": name}
-    return {**os.environ, **interface, **{key: str(value) for key, value in own.items()}}
+    return {**os.environ, **on_loopback(), **{key: str(value) for key, value in own.items()}}
 
 
 def _pickled(call: tuple[Any, ...]) -> bytes:

@@ -21,7 +21,7 @@ import yaml
 from .._files import write_text
 from ..arguments import check_count
 from ..errors import ParallelError
-from .group import MOST_PROCESSES, STORE, loopback_name
+from .group import MOST_PROCESSES, STORE, on_loopback
 
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 # what Kubernetes takes, in words and as a pattern
@@ -59,10 +59,8 @@ def torchrun_command(
         STORE: str(Path(folder, "store")),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         **OWN_STORE,
+        **on_loopback(),
     }
-    name = loopback_name()
-    if name is not None:
-        environment["GLOO_SOCKET_IFNAME"] = name
     return [*command, str(script), *arguments], {**os.environ, **environment}
 
 
