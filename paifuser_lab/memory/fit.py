@@ -1,6 +1,4 @@
-"""Whether a workload fits into a memory limit before it is run, the largest batch that does, and
-what would let more fit: each change with its predicted peak.
-"""
+"""Whether a workload fits into a memory limit, the largest batch, and what lets more fit."""
 
 from __future__ import annotations
 
@@ -83,9 +81,7 @@ def _changes(variants: Variants, peak: PredictedPeak, limit: int) -> Iterator[Ch
 
 
 def _to_checkpoint(variants: Variants, peak: PredictedPeak, limit: int) -> tuple[str, ...]:
-    """The fewest of the first blocks whose checkpointing lets the step fit; all of them if no
-    number of them does, or if it fits already.
-    """
+    """The fewest first blocks whose checkpointing makes the step fit; else all, also if it fits."""
     blocks = repeated_blocks(variants.first.work.model)
     if peak.options.checkpoint or peak.peak_bytes <= limit:
         return () if peak.options.checkpoint else blocks

@@ -40,9 +40,7 @@ class Span:
 def smallest_arena(
     spans: Sequence[Span], *, at_least: int, at_most: int, seconds: float
 ) -> tuple[tuple[int, ...], bool] | None:
-    """The addresses of the smallest arena found in time, between two heights, and whether no
-    smaller one exists; None if none was found.
-    """
+    """The smallest arena found in time, between two heights, and whether it is proven, or None."""
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_array
 

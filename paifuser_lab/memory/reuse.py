@@ -39,9 +39,7 @@ class ReusePlan:
 
 @dataclass(frozen=True)
 class Holding:
-    """What a call holds, measured: its buffers at once, and the peak of torch's allocator, in which
-    the workspace inside operators counts too.
-    """
+    """What a call holds: buffers at once; the allocator's peak, with workspace inside operators."""
 
     buffers_bytes: int
     peak_bytes: int

@@ -259,9 +259,7 @@ def _rows(inputs: Inputs) -> int:
 
 
 def measure_link(processes: int = 2) -> tuple[Link, float]:
-    """The link between processes of this machine, and how much slower each computes while the
-    others do, too. Starts them, which takes seconds.
-    """
+    """The link between processes of this machine, and how much they slow each other down."""
     results: list[Any] = run(probe, processes=processes, threads=1)
     small_s, large_s, slowdown = results[0]
     return link_of(small_s, large_s, processes), slowdown

@@ -1,6 +1,4 @@
-"""Which linear layers of a model can be divided among processes: blocks of attention and MLPs,
-found in a recording of one run, each checked by running its parts in this process.
-"""
+"""Which linear layers can be divided among processes: blocks found in a run and tried here."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ class Division:
 
 
 def blocks_of(model: nn.Module, inputs: Inputs) -> list[Block]:
-    """The attention and MLP blocks of a model: linear layers whose outputs reach another linear
-    layer through operators that lie between them alone.
-    """
+    """Attention and MLP blocks: linear layers from which operators lead to another one alone."""
     model = copied(model).train()
     own_inputs = inputs.clone()
     graph = observe(model, lambda: own_inputs(model))

@@ -1,6 +1,4 @@
-"""The pool of a device, and what it does for the calls of a model: page faults, counted with it
-and without it, and what it may spare, each at the cost measured here.
-"""
+"""The pool of a device, and the page faults that it may spare a model's calls, with their cost."""
 
 from __future__ import annotations
 

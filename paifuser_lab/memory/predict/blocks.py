@@ -1,6 +1,4 @@
-"""The repeated blocks of a model, and activation checkpointing of layers. Built on
-torch.utils.checkpoint.
-"""
+"""Repeated blocks of a model, and checkpointing of them. Built on torch.utils.checkpoint."""
 
 from __future__ import annotations
 

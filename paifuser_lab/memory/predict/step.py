@@ -1,6 +1,4 @@
-"""One call, or steps of training: the same code on real tensors, to measure, and on fake ones, to
-predict. Built on torch.optim.
-"""
+"""One call, or steps of training, on real tensors or on fake ones. Built on torch.optim."""
 
 from __future__ import annotations
 

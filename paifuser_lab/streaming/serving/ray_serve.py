@@ -85,9 +85,8 @@ def serve_on_ray(
         with _set_by_signals(stopping):
             is_running = bool(serve.status().proxies)
             if not is_running:
-                with listen(
-                    host, port
-                ) as free:  # the proxy would say what is wrong in its log alone
+                # the proxy would say what is wrong in its log alone
+                with listen(host, port) as free:
                     port = free.getsockname()[1]
                 serve.start(
                     proxy_location="HeadOnly",
