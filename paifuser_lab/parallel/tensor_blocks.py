@@ -113,10 +113,7 @@ def _block(
     columns.sort(key=list(linears).index)
     if not columns or row in columns or not _is_closed(columns, row, between, graph):
         return None
-    is_attention = any(
-        "softmax" in operation.name or "dot_product" in operation.name for operation in between
-    )
-    kind = "attention" if is_attention else "mlp"
+    kind = "attention" if any(map(_is_attention, between)) else "mlp"
     output = graph.layer_outputs[row][0]
     shape = next(
         operation.shapes[operation.makes.index(output)]
@@ -196,11 +193,13 @@ def _tied(model: nn.Module, block: Block) -> str:
 
 def _heads(block: Block) -> int | None:
     """The heads of attention, from the shapes that it computes with."""
-    for operation in block.operators:
-        if "softmax" in operation.name or "dot_product" in operation.name:
-            shape = operation.shapes[0] if operation.shapes else ()
-            return shape[1] if len(shape) == 4 else None
-    return None
+    core = next(filter(_is_attention, block.operators), None)
+    shape = core.shapes[0] if core is not None and core.shapes else ()
+    return shape[1] if len(shape) == 4 else None
+
+
+def _is_attention(operation: Operation) -> bool:
+    return "softmax" in operation.name or "dot_product" in operation.name
 
 
 def _divisions(
