@@ -21,19 +21,17 @@ AUTOCAST = "torch.autocast(…, dtype=torch.bfloat16) around model and loss"
 CHECKPOINT = "torch.utils.checkpoint.checkpoint(…, use_reentrant=False) around each"
 
 
-class Variants:
+class Variants(dict[StepOptions, Predictor]):
     """Predictors of a workload by options, each made once; equal optimizers share their step."""
 
     def __init__(self, subject: Workload | Derived, first: Predictor) -> None:
+        super().__init__({first.options: first})
         self.subject, self.first = subject, first
-        self._known = {first.options: first}
 
-    def of(self, options: StepOptions) -> Predictor:
-        """The predictor under these options."""
-        if options not in self._known:
-            same = (one for one in self._known.values() if has_same_update(one.options, options))
-            self._known[options] = Predictor(self.subject, options, next(same, None))
-        return self._known[options]
+    def __missing__(self, options: StepOptions) -> Predictor:
+        same = (one for one in self.values() if has_same_update(one.options, options))
+        self[options] = Predictor(self.subject, options, next(same, None))
+        return self[options]
 
 
 def remedies(
@@ -90,7 +88,7 @@ def _to_checkpoint(variants: Variants, peak: PredictedPeak, limit: int) -> tuple
         middle = (low + high) // 2
         options = _with(peak.options, checkpoint=blocks[:middle])
         try:
-            count = variants.of(options).peak_bytes(peak.batch)
+            count = variants[options].peak_bytes(peak.batch)
         except PaifuserError:
             count = None
         low, high = (low, middle) if count is not None and count <= limit else (middle, high)
@@ -103,7 +101,7 @@ def _remedy(
     """The remedy of a change; None if it saves nothing or the model does not take it."""
     name, how, options = change
     try:
-        changed = variants.of(options)
+        changed = variants[options]
         count = changed.peak(peak.batch).peak_bytes
     except PaifuserError:  # an operator without this precision, say
         return None
