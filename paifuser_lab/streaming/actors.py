@@ -80,10 +80,8 @@ class ActorPool:
         return len(self._starting)
 
     def start(self) -> None:
-        if self._count is None:
-            self.look()
-            return
-        for _ in range(self._count):
+        self.look()
+        for _ in range(self._count or 0):
             self.add()
 
     def add(self) -> None:
