@@ -22,8 +22,8 @@ PACKAGE = ROOT / "paifuser_lab"
 TESTS = ROOT / "tests"
 
 # A change that needs more raises the number, and its commit says why.
-MOST_LINES = {"paifuser_lab": 101_709, "benchmarks": 10_004, "tests": 70_523, "widgets": 15_500}
-MOST_FILES, MOST_ROOMS, MOST_FLOORS = 652, 36, 15
+MOST_LINES = {"paifuser_lab": 99_518, "benchmarks": 10_009, "tests": 70_149, "widgets": 14_680}
+MOST_FILES, MOST_ROOMS, MOST_FLOORS = 650, 36, 15
 MOST_ROOMS_KNOWN = {"session": 5, "cli": 16}
 NEVER = {"views": {"torch", "cupy"}, "widgets": {"torch", "cupy"}, "records": {"torch", "cupy"}}
 OPTIONAL = {
