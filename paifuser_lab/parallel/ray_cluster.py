@@ -16,7 +16,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
 from ..arguments import check_count
-from ..errors import ParallelError, first_line, optional_module
+from ..errors import ParallelError, first_line
+from ..machine.cluster import ray_module, signals_kept
 from .group import TIMEOUT_S, initialise, listener_on, stay_on_loopback
 
 LOCAL = "127.0.0.1"
@@ -39,14 +40,17 @@ def run_on_ray(
     Where all ranks are on one node, they exchange over its loopback interface. On others this
     package has to be installed, and their store has no authentication.
     """
-    ray = optional_module("ray", extra="cluster", needed_for="run_on_ray")
+    ray = ray_module("run_on_ray")
     check_count("processes", processes, error=ParallelError)
     is_own = not ray.is_initialized()
     if is_own:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         options = {"env_vars": {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}}
-        own = {"num_cpus": max(1, round(processes * cpus))} if address == "local" else {}
-        ray.init(address=address, include_dashboard=False, runtime_env=options, **own)
+        own: dict[str, Any] = {}
+        if address == "local":
+            own = {"num_cpus": max(1, round(processes * cpus)), "_node_ip_address": LOCAL}
+        with signals_kept():
+            ray.init(address=address, include_dashboard=False, runtime_env=options, **own)
     ranks: list[Any] = []
     places = ray.util.placement_group([{"CPU": cpus, "GPU": gpus}] * processes)
     try:

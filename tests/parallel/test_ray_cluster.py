@@ -48,6 +48,23 @@ def test_ranks_on_a_cluster_are_one_group_and_a_failure_names_its_rank():
         ray.shutdown()
 
 
+def test_a_cluster_of_its_own_is_on_the_loopback_interface_and_tells_nobody(monkeypatch):
+    ray = pytest.importorskip("ray")
+    given: dict[str, object] = {}
+
+    def init(**options: object) -> None:
+        given.update(options)
+        raise InterruptedError
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
+    with pytest.raises(InterruptedError):
+        parallel.run_on_ray(summed, 1.5)
+    assert given["_node_ip_address"] == "127.0.0.1" and given["num_cpus"] == 2
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+
+
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"paifuser-lab\[cluster\]"):
