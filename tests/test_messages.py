@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -292,6 +293,25 @@ def test_a_sparse_tensor_as_output_is_refused() -> None:
     for tool in (work.output, lambda: lab.apply(work, lab.Recipe([])), lambda: lab.compare(work)):
         with pytest.raises(WorkloadError, match=r"rarely outputs a sparse tensor .*to_dense\(\)"):
             tool()
+
+
+@dataclass
+class Answer:
+    scores: torch.Tensor
+
+
+class WrappedOutput(nn.Linear):
+    def forward(self, x: torch.Tensor) -> list[Answer]:
+        return [Answer(super().forward(x))]
+
+
+def test_an_output_whose_tensors_cannot_be_seen_is_refused_until_torch_knows_its_class() -> None:
+    work = lab.Workload(WrappedOutput(4, 4), torch.ones(2, 4), name="wrapping")
+    for tool in (work.output, lambda: lab.apply(work, lab.Recipe([])), lambda: lab.compare(work)):
+        with pytest.raises(WorkloadError, match=r"wrapping outputs a Answer, .* tuple or dict"):
+            tool()
+    torch.export.register_dataclass(Answer)
+    assert work.output()[0].scores.shape == (2, 4)
 
 
 @pytest.mark.parametrize("name", ["resnet18-tiny", "bert-base-tiny", "resnet18-digits"])

@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 import torch
 from pydantic import ValidationError
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
+from torch.utils import _pytree as pytree
 
 from .._files import is_encodable
 from ..errors import ForwardError, WorkloadError, first_line
@@ -193,6 +194,14 @@ def check_forward(work: Checked) -> None:
 
 def check_plain(name: str, output: Any) -> None:
     """Check that the values of the output can be compared."""
+    for leaf in pytree.tree_leaves(output):
+        if not isinstance(leaf, Tensor) and tensors_in(getattr(leaf, "__dict__", {})):
+            kind = type(leaf).__name__
+            raise WorkloadError(
+                f"{name} outputs a {kind}, whose tensors torch does not see, so that no change of "
+                "them would be noticed; let its forward return a tensor, tuple or dict, or call "
+                f"torch.export.register_dataclass({kind})."
+            )
     tensors = tensors_in(output)
     if any(tensor.is_nested for tensor in tensors):
         raise WorkloadError(
