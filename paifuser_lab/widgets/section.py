@@ -14,6 +14,7 @@ from ..records import Record
 from ..session import Session
 from ..session.state import State
 from ..variant.recipe import Recipe
+from ..views import picture_of
 from ..views.picture import Picture
 from ..workload import Workload
 from .wire import dumped, pictured
@@ -123,13 +124,14 @@ class Section:
 def chart_section(
     name: str,
     record: type[Record],
-    picture: Callable[..., Picture],
     label: str,
     question: Question | None = None,
     before: str = "",
+    *,
+    picture: Callable[..., Picture] = picture_of,
     **more: Any,
 ) -> Section:
-    """A section whose view is the picture of its record."""
+    """A section whose view is a picture: that which `views` has of its record."""
 
     def pack(*sources: Any) -> Data:
         return pictured(picture(*sources))

@@ -45,8 +45,8 @@ def section(monkeypatch):
     section = chart_section(
         "weight_count",
         WeightCount,
-        weights_picture,
         "weights",
+        picture=weights_picture,
         title="Weights",
         tab="machine",
         state=lambda state, context: {"weights_known": state.record("weight_count") is not None},

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from ...records import AccelerationStatus
-from ...views.acceleration import picture
 from ..panel import Monitor
 from ..section import chart_section
 
@@ -20,7 +19,6 @@ class AccelerationMonitor(Monitor):
 SECTION = chart_section(
     "acceleration",
     AccelerationStatus,
-    picture,
     "acceleration of a training loop",
     panel=AccelerationMonitor,
 )

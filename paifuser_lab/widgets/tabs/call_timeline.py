@@ -1,13 +1,11 @@
 """The section of one call along time: the traced call of a profile."""
 
 from ...records import CallTimeline
-from ...views.call_timeline import picture
 from ..section import chart_section
 
 SECTION = chart_section(
     "call_timeline",
     CallTimeline,
-    picture,
     "one call along time",
     before="What runs when in one call? The profile tells, in seconds.",
     title="One call along time",

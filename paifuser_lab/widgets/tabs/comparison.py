@@ -1,7 +1,6 @@
 """The section of a comparison: a recipe's measured effect against the baseline."""
 
 from ...records import Comparison
-from ...views.comparison import picture
 from ..section import chart_section
 
-SECTION = chart_section("comparison", Comparison, picture, "comparison")
+SECTION = chart_section("comparison", Comparison, "comparison")

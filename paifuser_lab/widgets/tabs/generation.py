@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...records import GenerationComparison
 from ...session.state import State
-from ...views.generation import picture
 from ...workload.generation import writes_text
 from ..section import Bench, Context, Question, Request, chart_section, of_recipe
 
@@ -22,7 +21,6 @@ def _ask(bench: Bench, request: Request) -> None:
 SECTION = chart_section(
     "generation",
     GenerationComparison,
-    picture,
     "generated text",
     Question(
         query="generation",

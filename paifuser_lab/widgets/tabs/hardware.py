@@ -6,7 +6,6 @@ from functools import cache
 
 from ...machine import hardware
 from ...records import Hardware
-from ...views.hardware import picture
 from ..section import chart_section
 
 
@@ -18,7 +17,6 @@ def _machine() -> Hardware:
 SECTION = chart_section(
     "hardware",
     Hardware,
-    picture,
     "hardware",
     before="What can this machine do? Its ceilings are measured in a few seconds.",
     title="This machine",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from ...records import MemoryPlan
-from ...views.memory_plan import picture
 from ..section import Question, chart_section, of_recipe
 
 SECTION = chart_section(
     "memory_plan",
     MemoryPlan,
-    picture,
     "memory packing",
     Question(
         query="memory_plan",

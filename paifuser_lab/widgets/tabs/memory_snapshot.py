@@ -3,7 +3,6 @@ of it.
 """
 
 from ...records import MemorySnapshot
-from ...views.memory_snapshot import picture
 from ..section import chart_section
 
-SECTION = chart_section("memory_snapshot", MemorySnapshot, picture, "memory snapshot")
+SECTION = chart_section("memory_snapshot", MemorySnapshot, "memory snapshot")

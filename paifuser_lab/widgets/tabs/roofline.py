@@ -15,11 +15,11 @@ def _picture(shown: Roofline | Profile) -> Picture:
 SECTION = chart_section(
     "roofline",
     Roofline,
-    _picture,
     "roofline",
     before="How near does each layer come to what this machine can do? The profile tells, in "
     "seconds.",
     title="How near each layer comes to what this machine can do",
     tab="machine",
+    picture=_picture,
     sources=lambda state: (state.profile or state.baseline,),
 )

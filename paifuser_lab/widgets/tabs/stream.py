@@ -103,7 +103,6 @@ class StreamMonitor(Monitor):
 SECTION = chart_section(
     "stream",
     StreamReport,
-    picture_of,
     "stream",
     before=StreamMonitor.before,
     panel=StreamMonitor,

@@ -5,7 +5,6 @@ while it runs.
 from __future__ import annotations
 
 from ...records import TrainingRun
-from ...views.training_run import picture
 from ..panel import Monitor
 from ..section import chart_section
 
@@ -26,7 +25,6 @@ class TrainingMonitor(Monitor):
 SECTION = chart_section(
     "training",
     TrainingRun,
-    picture,
     "training",
     before=TrainingMonitor.before,
     panel=TrainingMonitor,
