@@ -9,7 +9,7 @@ from typing import Any
 
 from ..jobs import QUERIES, subject_of
 from ..machine import machine_label
-from ..records import Measurement, Profile
+from ..records import Profile
 from ..records.quality import ADVICE
 from ..records.text import readable_ms
 from ..session.state import State
@@ -124,7 +124,6 @@ class Presenter:
 
     def _common(self, state: State) -> dict[str, Any]:
         """The header, the recipe, the worker's progress, and suggested steps."""
-        has_data = self.work.metric is not None and self.work.test is not None
         compared = state.comparison
         sources = (
             state.profile,
@@ -134,7 +133,7 @@ class Presenter:
         )
         return {
             "flops": state.baseline.root.total_flops if state.baseline else None,
-            "figures": figures(state, has_data=has_data),
+            "figures": figures(state),
             "is_partial": state.status == "measuring",
             "recipe": _chips(state),
             "story": story(state),
@@ -166,28 +165,20 @@ class Presenter:
         return None if data is None else data | {"stamp": self._stamps}
 
 
-def figures(state: State, *, has_data: bool) -> list[dict[str, Any]]:
-    """The header: each figure before and now."""
+def figures(state: State) -> list[dict[str, Any]]:
+    """The headline: each figure before and now."""
     compared = state.comparison
     before = compared[compared.baseline] if compared else None
     now = current(compared) if compared and len(state.recipe) else before
-    rows = [
-        _figure("latency", before, now, "latency_ms", "ms"),
-        _figure("memory", before, now, "peak_bytes", "B"),
-        _figure("size", before, now, "size_bytes", "B"),
-        _figure("parameters", before, now, "parameters", ""),
+    metric = (compared.metric_name if compared else None) or "metric"
+    fields = (("memory", "peak_bytes", "B"), ("size", "size_bytes", "B"), (metric, "metric", "%"))
+    rows: list[tuple[Any, ...]] = [
+        (name, getattr(before, field, None), getattr(now, field, None), unit)
+        for name, field, unit in fields
     ]
-    metric = _figure(
-        compared.metric_name if compared and compared.metric_name else "metric",
-        before,
-        now,
-        "metric",
-        "%",
-    )
-    rows.append(metric | ({} if has_data else {"note": "no test data"}))
     error = now.relative_error if now is not None and now is not before else None
-    rows.append({"name": "output error", "before": None, "now": error, "unit": ""})
-    return rows
+    rows.append(("output error", None, error, ""))
+    return [dict(zip(("name", "before", "now", "unit"), row, strict=True)) for row in rows]
 
 
 def story(state: State) -> dict[str, str] | None:
@@ -238,17 +229,6 @@ def queries(state: State) -> dict[str, dict[str, Any]]:
             "is_waiting": name in state.queued,
         }
         for name, query in QUERIES.items()
-    }
-
-
-def _figure(
-    name: str, before: Measurement | None, now: Measurement | None, field: str, unit: str
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "before": getattr(before, field, None),
-        "now": getattr(now, field, None),
-        "unit": unit,
     }
 
 

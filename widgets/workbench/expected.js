@@ -4,8 +4,7 @@
  */
 
 /**
- * @typedef {{ name: string, before?: number | null, now?: number | null, unit?: string,
- *   note?: string | null }} Figure
+ * @typedef {{ name: string, before?: number | null, now?: number | null, unit?: string }} Figure
  * @typedef {{ tone: string, sentence: string }} Story
  * @typedef {{ state: string, label: string, reasons: [string, string][], sentence?: string,
  *   advice: string, busiest: [string, number][] }} Quality

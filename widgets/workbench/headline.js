@@ -12,12 +12,10 @@ import { trustOf } from "./trust_strip.js";
 const FIGURES = {
   memory: ["Peak memory", "the most that a run holds at once"],
   size: ["Size", "the weights as a file"],
-  parameters: ["Weights", "the number of parameters"],
   "output error": ["Outputs differ by", "relative L2 distance from the baseline's outputs"],
 };
 
 const RECIPE_IS_MEASURED = "measuring the recipe …";
-const IN_TITLE = new Set(["latency", "parameters"]);
 
 /**
  * @param {HTMLElement} primary the button of what to do first
@@ -125,7 +123,6 @@ export function firstWords(state) {
 
 /** @param {import("./expected.js").Figure} figure */
 function isShown(figure) {
-  if (IN_TITLE.has(figure.name)) return false;
   return figure.now !== null && figure.now !== undefined;
 }
 
@@ -133,10 +130,9 @@ function isShown(figure) {
 function drawFigure(figure) {
   const text = figureText(figure);
   const [label, meaning] = FIGURES[figure.name] ?? [capital(figure.name), ""];
-  const hint = [figure.note, meaning].filter(Boolean).join("\n");
   return h(
     "div",
-    { title: hint || null },
+    { title: meaning || null },
     h("dt", {}, label),
     h(
       "dd",

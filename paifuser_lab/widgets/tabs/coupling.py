@@ -14,7 +14,6 @@ def packed_coupling(coupling: Coupling) -> dict[str, Any]:
     members = [member for group in coupling.groups for member in group.members]
     return {
         "title": coupling.title,
-        "workload": coupling.workload,
         "name": [group.name for group in coupling.groups],
         "width": integers(group.width for group in coupling.groups),
         "unit": integers(group.unit for group in coupling.groups),

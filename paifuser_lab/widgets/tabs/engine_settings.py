@@ -22,10 +22,7 @@ def packed_settings(comparison: Comparison | None, recipe: Recipe) -> dict[str, 
     if comparison is None:
         return None
     engine = [step for step in recipe if step.kind == "backend"]
-    return {
-        "title": comparison.title,
-        "rows": [_packed_row(row, comparison, engine) for row in comparison.rows],
-    }
+    return {"rows": [_packed_row(row, comparison, engine) for row in comparison.rows]}
 
 
 def _packed_row(row: Measurement, comparison: Comparison, engine: list[Any]) -> dict[str, Any]:

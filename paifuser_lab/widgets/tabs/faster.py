@@ -39,7 +39,6 @@ def packed_candidates(found: SearchResult) -> dict[str, Any]:
     ranked = [row for row in found.rows if row.rank is not None]
     others = [row for row in found.rows if row.rank is None]
     return {
-        "title": found.title,
         "options": found.model_dump(include={"goal", "metric_drop", "may_train", "seconds"}),
         "so_far": f"{done} so far · {found.took_s:.0f} s of {found.seconds:g} s",
         "over": f"{done} measured in {found.took_s:.0f} s{stopped}",

@@ -33,8 +33,6 @@ def packed_profile(profile: Profile) -> dict[str, Any]:
         "title": profile.title,
         "note": profile.accuracy,
         "workload": profile.workload,
-        "latency_ms": profile.latency_ms,
-        "total_ms": profile.total_ms,
         "layer": [row.layer for row in rows],
         "parent": integers(parents),
         "kind": numbered(row.kind for row in rows),

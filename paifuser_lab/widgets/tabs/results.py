@@ -35,7 +35,6 @@ def packed_results(
     if results is None:
         return None
     return {
-        "title": results.title,
         "current": results.current,
         "scatter": pictured(scatter(results)),
         "rows": [_packed_row(results, row) for row in results.rows],

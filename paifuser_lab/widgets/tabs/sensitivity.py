@@ -60,8 +60,7 @@ def packed_sensitivity(sensitivity: Sensitivity) -> dict[str, Any]:
     scores = [row.scores for row in sensitivity.rows]
     return {
         **sensitivity.model_dump(
-            include={"workload", "machine", "unit", "method", "examples", "is_interrupted"},
-            mode="json",
+            include={"machine", "unit", "method", "examples", "is_interrupted"},
         ),
         "title": title(sensitivity),
         "notes": list(sensitivity.notes),
