@@ -1,6 +1,4 @@
-"""What `lab.enable()` has done to a training loop: a row for each switch, with the measurement that
-decided it.
-"""
+"""What `lab.enable()` has done to a training loop: a row a switch, and why."""
 
 from __future__ import annotations
 

@@ -137,9 +137,7 @@ class Allocation(TableRecord):
     notes: tuple[str, ...] = ()
 
     def with_baseline(self, latency_ms: float) -> Allocation:
-        """The plan with this latency of the unchanged model: predictions, budget and what was
-        achieved keep their share of it. Itself if that is so already.
-        """
+        """The plan scaled to this latency of the unchanged model; itself if it has that already."""
         known = [point.achieved.baseline_ms for point in self.everything if point.achieved]
         if {self.baseline_ms, *known} == {latency_ms}:
             return self

@@ -1,6 +1,4 @@
-"""Sparse attention: output error and latency when each query attends to a share of the keys, per
-layer and for the whole model.
-"""
+"""Sparse attention: output error and latency by the share of keys, per layer and in all."""
 
 from __future__ import annotations
 

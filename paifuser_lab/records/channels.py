@@ -14,9 +14,7 @@ from .text import counted, readable_count
 
 
 class Member(Record):
-    """One dimension of one weight: rows produce the channels, columns read them, a buffer holds one
-    value for each.
-    """
+    """A dimension of a weight: rows make the channels, columns read them, a buffer goes along."""
 
     layer: str
     parameter: str
@@ -145,9 +143,7 @@ class CutCost(Record):
         return tuple(group.width for group in self.groups)
 
     def widths(self, removed: Mapping[str, float]) -> tuple[int, ...]:
-        """The widths that the step `prune` keeps for these ratios per layer; of two layers of one
-        group the later counts.
-        """
+        """The widths that `prune` keeps for these ratios; the last layer of a group counts."""
         kept = list(self.full)
         for layer, ratio in removed.items():
             for index, group in enumerate(self.groups):

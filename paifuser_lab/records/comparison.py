@@ -162,9 +162,7 @@ class Comparison(TableRecord):
         return math.ceil(1e3 * row.build_s / (before - before / row.speedup))
 
     def with_baseline(self, latency_ms: float) -> Comparison:
-        """The comparison with this latency of the baseline; each other row's is that over its
-        speed-up, which was measured in turn. Itself if that is so already.
-        """
+        """The comparison scaled to this latency of the baseline; itself if it has that already."""
         rows = tuple(row.taking(latency_ms / (row.speedup or 1.0)) for row in self.rows)
         is_same = all(new is old for new, old in zip(rows, self.rows, strict=True))
         return self if is_same else self.model_copy(update={"rows": rows})

@@ -1,6 +1,4 @@
-"""A model as a graph: the operators of one call, which layer ran each, and the tensors between
-them; and that graph with blocks of the module tree folded.
-"""
+"""A model as a graph: operators of one call, tensors between them, with blocks folded."""
 
 from __future__ import annotations
 

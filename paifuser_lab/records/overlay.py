@@ -26,9 +26,7 @@ def save_overlay(
     figures: Mapping[str, float],
     shares: Mapping[tuple[str, str], float] | None = None,
 ) -> Path:
-    """Write the figure of each layer as node data. `shares` are the parts of a layer's operators in
-    it, by layer and operator; where none is known, each has the same.
-    """
+    """Write the layers' figures as node data; `shares` divides each among its operators."""
     nodes: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for node in program.graph_module.graph.nodes:
         if node.op == "call_function":

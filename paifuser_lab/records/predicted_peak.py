@@ -1,6 +1,4 @@
-"""The peak memory of a call or a training step by category, predicted, and whether a limit holds
-it.
-"""
+"""The predicted peak memory of a call or a training step by category, against a limit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A profile: the time, memory and bytes of each layer of a model, as a text table and as a folding
-HTML tree for notebooks, without JavaScript.
-"""
+"""A profile: time, memory and bytes by layer, as text and as an HTML tree without JavaScript."""
 
 from __future__ import annotations
 
@@ -127,9 +125,7 @@ RUNS_AS = {"runs as": (11, 620)}  # only where an engine ran the model
 
 
 def profile_tree(profile: ProfileTree) -> str:
-    """The tree alone, costly branches unfolded, for a page that has its own title; it folds by
-    mouse and keyboard.
-    """
+    """The tree alone, costly branches unfolded, for a page that has its own title."""
     return _tree(profile, [_branch(profile, profile.root)])
 
 
@@ -285,9 +281,7 @@ class Profile(ProfileTree):
         )
 
     def save_overlay(self, path: str | Path, program: Any) -> Path:
-        """Write each layer's own time for Google's Model Explorer; `program` is what it shows:
-        `torch.export.export(model, inputs)` of the profiled model.
-        """
+        """Write each layer's own time for Model Explorer, which shows the exported `program`."""
         figures = {
             row.layer: row.self_ms for row in self.layers if "self_ms" not in row.unknown_why
         }
@@ -295,9 +289,7 @@ class Profile(ProfileTree):
         return save_overlay(path, program, name, figures, self.timeline.operator_ms)
 
     def table(self, depth: int | None = None) -> list[dict[str, str]]:
-        """The tree as text, down to a depth: one line per layer and per operator that ran between
-        layers, indented.
-        """
+        """The tree as text, down to a depth: a line per layer and per operator between layers."""
         lines: list[dict[str, str]] = []
         for level, row in self.walk():
             if depth is not None and level > depth:
@@ -327,9 +319,7 @@ class Profile(ProfileTree):
         return view("profile", self.title, profile_tree(self), [self.accuracy])
 
     def brief_html(self) -> str:
-        """The tree, or of a large model its costliest layers, made and sent in a few milliseconds
-        along with a widget.
-        """
+        """The tree, or of a large model its costliest layers, made in a few ms for a widget."""
         if len(self) <= BRIEF_ROWS:
             return self._repr_html_()
         rows = self.costliest(BRIEF_ROWS)

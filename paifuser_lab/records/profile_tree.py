@@ -201,9 +201,7 @@ class ProfileTree(Record):
         return self.total_ms / self.latency_ms if self.latency_ms else 1.0
 
     def taking(self, latency_ms: float) -> Self:
-        """The profile of a latency that was measured elsewhere, such as by a comparison: each layer
-        keeps its share of it. Itself if it has that latency already.
-        """
+        """The profile scaled to a latency measured elsewhere; itself if it has that already."""
         if not self.total_ms or math.isclose(self.total_ms, latency_ms):
             return self
         rows, whole = latency_ms / self.total_ms, latency_ms / (self.latency_ms or latency_ms)

@@ -52,9 +52,7 @@ class Quality(Record):
 
     @property
     def state(self) -> State:
-        """`quiet`: figures hold; `busy`: they are rough, and only a difference beyond a margin is
-        told; `unusable`: no figure holds.
-        """
+        """`quiet`: figures hold; `busy`: only large differences hold; `unusable`: none holds."""
         if self.is_hopeless or (self.clock_share is not None and self.clock_share < LEAST_CLOCK):
             return "unusable"
         return "busy" if self.disturbances else "quiet"

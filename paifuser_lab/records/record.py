@@ -1,6 +1,4 @@
-"""The base classes of records: frozen, typed results saved and loaded as JSON, and those that are
-read as a table. Built on pydantic.
-"""
+"""The base classes of records: frozen, typed, saved as JSON; and those read as a table."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Everything that was tried in a session: a row per recipe, two of them compared; and the runs
-of a parameter sweep.
-"""
+"""Everything tried in a session, a row per recipe; and the runs of a parameter sweep."""
 
 from __future__ import annotations
 

@@ -56,9 +56,7 @@ class Method(Record):
 
 
 class Sensitivity(TableRecord):
-    """A row per layer, a column per format. `unit` describes the scores: the rise of the loss, or
-    the output's relative error.
-    """
+    """A row per layer, a column per format, in `unit`: rise of the loss, or output error."""
 
     text_columns = ("layer", "kind", "note")
 
@@ -87,9 +85,7 @@ class Sensitivity(TableRecord):
         return self[layer].scores.get(name, {}).get("ablation")
 
     def save_overlay(self, path: str | Path, program: Any, name: str = "int8") -> Path:
-        """Write each layer's predicted score in a format for Google's Model Explorer; `program` is
-        what it shows: `torch.export.export(model, inputs)` of the model.
-        """
+        """Write a format's score of each layer for Model Explorer, which shows `program`."""
         if name not in self.formats:
             raise FileError(
                 f"Nothing is written to {Path(path).name}: there are no scores in {name!r}; take "
@@ -182,18 +178,14 @@ class LayerImportance(Record):
         return (numpy.asarray(self.values) / self.mean).astype(numpy.float32).astype(numpy.float64)
 
     def kept(self, threshold: float) -> int:
-        """How many channels are at or above a threshold, in units of the layer's mean; at least
-        one, and all if the layer cannot be pruned or has no values.
-        """
+        """How many channels a threshold in means keeps: at least one, all if it cannot be cut."""
         if not self.values or self.is_answer:
             return self.channels
         return max(1, int((self.normalised >= threshold).sum()))
 
 
 class Importance(TableRecord):
-    """A row per layer: its mean, and the extremes in units of it. `unit` describes the values;
-    `row.normalised` makes layers comparable.
-    """
+    """A row per layer: its mean, and the extremes in units of it; `unit` is of the values."""
 
     columns: ClassVar[Columns] = {
         "layer": "layer",

@@ -27,9 +27,7 @@ class SpeculationRow(Record):
 
 
 class Speculation(TableRecord):
-    """A language model whose next tokens a draft guesses: the text is that of greedy decoding, and
-    each row is timed in turn with it.
-    """
+    """A language model whose tokens a draft guesses, timed in turn with greedy decoding."""
 
     text_columns = ("note",)
 

@@ -57,9 +57,7 @@ def readable_rate(number: float | None) -> str:
 
 
 def readable_ratio(value: float | None, like: float | None = None) -> str:
-    """1.311 → '1.31', 4.87 → '4.9', 11.12 → '11.1': as many decimals as a speed-up deserves, or as
-    many as another one, `like`, has.
-    """
+    """1.311 → '1.31', 11.12 → '11.1': as many decimals as a speed-up deserves, or one `like` it."""
     if value is None:
         return "–"
     size = value if like is None else like

@@ -1,6 +1,4 @@
-"""The Pareto frontier of an allocation: latency or size against predicted loss, with uniform
-formats and measured points.
-"""
+"""The Pareto frontier of formats, uniform formats and measured points: latency or size by loss."""
 
 from __future__ import annotations
 

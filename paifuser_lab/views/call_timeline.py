@@ -18,9 +18,7 @@ MODEL, WHOLE_CALL = "the model itself", "the whole call of the layer"
 
 
 def picture(timeline: CallTimeline) -> Picture:
-    """The whole call, and below it one layer's part of it: the selected layer's, or that of the
-    group of layers that takes longest.
-    """
+    """The whole call, and below it the selected layer's part of it, or the longest group's."""
     groups, tones = _tones(timeline)
     kinds = f"{counted(len(timeline), 'event')} of {counted(len(timeline.layers), 'layer')}"
     return Picture(
@@ -140,9 +138,7 @@ def _fitted(name: str, width: float) -> str:
 
 
 def _rows(timeline: CallTimeline, thinnest: float) -> tuple[list[int], list[int], list[str]]:
-    """The events that are drawn, the row of each, and the rows' names: a lane's are below each
-    other, layers first, and what is inside an event lies below it.
-    """
+    """The drawn events, the row of each, and the rows' names: by lane, layers before operators."""
     open_until = defaultdict[tuple[int, bool], list[float]](list)
     places, longest = (
         list[tuple[int, bool, int]](),

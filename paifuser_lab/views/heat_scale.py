@@ -1,6 +1,4 @@
-"""Heat maps: a logarithmic colour scale, with the same scale, colours and texts as in
-`widgets/shared/heat_scale.js`, and the panel of a map.
-"""
+"""Heat maps: the panel of one, and the colour scale, as in `widgets/shared/heat_scale.js`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Importance of channels: how much of each layer is kept, and the channels of one layer, the most
-important first, under a threshold that can be moved.
-"""
+"""Importance of channels: the kept share of each layer, a layer's channels under a threshold."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ APART = 0.1  # of the height
 def picture(
     importance: Importance, kept: Mapping[str, int] | None = None, most: int | None = MAX_LAYERS
 ) -> Picture:
-    """The share of each layer that is kept, and the channels of each layer: first of one that can
-    lose some.
-    """
+    """The share of each layer that is kept, and its channels: first of one that can lose some."""
     rows = sorted(importance.rows, key=lambda row: not can_lose(row))
     first = rows[0].layer if rows else ""
     by_layer = sorted(importance.rows, key=lambda row: row.layer != first)
@@ -100,9 +96,7 @@ def shares(importance: Importance, kept: Mapping[str, int], most: int | None = N
 
 
 def channels(row: LayerImportance, kept: int | None = None) -> Picture:
-    """The channels of a layer in units of its mean, on an axis of square roots: small ones, the
-    candidates for pruning, are visible.
-    """
+    """A layer's channels over their mean, on an axis of square roots, where small ones are seen."""
     label = f"threshold of {row.layer}"
     if not row.values:
         return Picture(row.layer, label, (), sentence=row.kind, note=row.note or "not judged")

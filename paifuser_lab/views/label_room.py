@@ -1,6 +1,4 @@
-"""Names beside points: each near its point, over no other name, and over as few points and lines
-as possible. In pixels of a narrow page; in a wider one the points only stand farther apart.
-"""
+"""Names beside points, over no other name and few points, in pixels of a narrow page."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The predicted peak and that of each change against a memory limit; page faults with and without a
-memory pool.
-"""
+"""The predicted peak and that of each change under a memory limit; page faults with a pool."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ NEAR = 1.6  # a limit within this ratio of the largest peak is drawn, a farther 
 def picture(
     fit: Fit, measured: Mapping[str, int] | None = None, *, has_limit: bool = True
 ) -> Picture:
-    """A bar for the predicted peak, stacked by category, below one for the measured peak, and one
-    for each change; the limit is a line, unless the page draws one that can be moved.
-    """
+    """Bars for the measured and the predicted peak, by category, and for each change; the limit."""
     stacks = {"measured": measured or {}, "predicted": fit.predicted.held.by_category}
     stacks = {name: {key: n for key, n in held.items() if n} for name, held in stacks.items()}
     stacks = {name: held for name, held in stacks.items() if held}

@@ -1,6 +1,4 @@
-"""A variant as one page to send: what it brings, where, how it was measured, and how to repeat it.
-It loads and runs nothing.
-"""
+"""A variant as one offline page: what it brings, how it was measured, how to repeat it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The style of all figures: two themes, colours for the colour-blind (Okabe and Ito), and a drawing
-that displays itself in a page, as PNG or SVG.
-"""
+"""The style of all figures: themes in colours for the colour-blind, and a drawing for notebooks."""
 
 from __future__ import annotations
 

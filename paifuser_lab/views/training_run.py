@@ -1,6 +1,4 @@
-"""A training over its steps: loss, learning rate, gradient norm, loss scale, and the sizes of the
-gradient; what was switched is numbered. Also the curve of a rate finder.
-"""
+"""A training over its steps: curves, switches, gradient sizes; the curve of a rate finder."""
 
 from __future__ import annotations
 

@@ -96,9 +96,7 @@ def _offer(advice: Advice, profile: Profile, recipe: Recipe) -> dict[str, Any]:
 
 
 def _shown(reason: Reason, candidates: Candidates | None, *, is_whole: bool) -> dict[str, Any]:
-    """A reason with its step, and what that is expected to save; where a search has measured the
-    step in the model, what it measured, and no offer of one that is not faster.
-    """
+    """A reason with its step and what that saves, as a search measured it if one did."""
     shown = {"sentence": reason.sentence, "advice": "", "step": reason.step}
     if reason.step is None:
         return shown

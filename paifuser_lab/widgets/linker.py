@@ -1,6 +1,4 @@
-"""Bundle an ES module and its imports into one text: a panel sends its module as text, and a module
-without a URL cannot import other files.
-"""
+"""Bundle an ES module and its imports into one text: a module without a URL imports no files."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def front_end(view: str) -> tuple[str, str]:
 
 
 def style_name() -> str:
-    """The CSS class that the style applies to. A saved notebook brings an older style, which must
-    neither replace this one nor apply to current panels.
-    """
+    """The CSS class of this style: a saved notebook brings an older one, which must not apply."""
     return _style_name(_style())
 
 

@@ -70,9 +70,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         return "".join([*parts, self._table()])
 
     def brief_twin(self) -> str:
-        """The static HTML sent along with the live widget, which waits for it: what the record has
-        for that, else one picture, and the table if it is short.
-        """
+        """The static HTML that the live widget, which waits for it, replaces."""
         brief = getattr(self.record, "brief_html", None)
         if brief is not None:
             return str(brief())
@@ -121,9 +119,7 @@ class AskedPanel(Panel):
 
 
 class Monitor(Panel):
-    """A live view of what still runs. Where widgets cannot run, the record's figure and table stand
-    in its place.
-    """
+    """A live view of what still runs; without widgets, the record's figure and table stand in."""
 
     before = ""  # a sentence that stands in its place until there is a record
 

@@ -111,9 +111,7 @@ class Presenter:
         return cut
 
     def once(self, name: str, make: Callable[[], Any], *sources: Any) -> Any:
-        """The cached result of `make`, computed again only when one of its sources is another
-        object: states come many times a second.
-        """
+        """The result of `make`, computed again only for other sources: states come often."""
         before, value = self._cache.get(name, ((), None))
         if len(before) != len(sources) or any(
             old is not new for old, new in zip(before, sources, strict=True)
@@ -157,9 +155,7 @@ class Presenter:
         }
 
     def _packed(self, section: Section, *sources: Any) -> dict[str, Any] | None:
-        """A view's data with a number by which the page recognises unchanged data when views are
-        sent again, so that a drag in progress is not interrupted.
-        """
+        """A view's data, numbered: the page does not draw the same data again, as in a drag."""
         data = section.pack(*sources)
         self._stamps += 1
         return None if data is None else data | {"stamp": self._stamps}

@@ -1,6 +1,4 @@
-"""Edits of a recipe that several sections share: set the options of a step, remove layers from a
-step, and remove a step; and the names of files that are saved beside earlier ones.
-"""
+"""Edits of a recipe that several sections share, and the names of saved files."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ def with_options(recipe: Recipe, kind: str, options: Mapping[str, Any] | None) -
 
 
 def without_layers(recipe: Recipe, kind: str, layers: Set[str], *, alone: Sequence[str]) -> Recipe:
-    """The recipe without the choices for some layers. A step is removed if no layer and none of the
-    options `alone` remains.
-    """
+    """The recipe without these layers; a step goes when no layer and none of `alone` is left."""
     steps: list[Any] = []
     for step in recipe:
         options = step.options
@@ -43,9 +39,7 @@ def without_layers(recipe: Recipe, kind: str, layers: Set[str], *, alone: Sequen
 
 
 def without(recipe: Recipe, index: int, label: str = "") -> Recipe:
-    """The recipe without the step at an index, or without the nearest step with this label: it may
-    have moved since the page was drawn.
-    """
+    """The recipe without the step at an index, or, as it may have moved, the nearest of a label."""
     labelled = [at for at, step in enumerate(recipe) if step.label == label]
     removed = min(labelled, key=lambda at: abs(at - index), default=None) if label else index
     return recipe.of([step for at, step in enumerate(recipe) if at != removed])

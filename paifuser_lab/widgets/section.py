@@ -1,6 +1,4 @@
-"""A section of the workbench: one view, the record that it shows, its requests and queries. Each is
-declared in `tabs/`; the workbench, `lab.show` and the linker use these declarations.
-"""
+"""A section of the workbench: a view, its record, requests and queries, declared in `tabs/`."""
 
 from __future__ import annotations
 

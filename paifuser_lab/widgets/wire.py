@@ -54,9 +54,7 @@ def integers(values: Iterable[int]) -> bytes:
 
 
 def pictured(picture: Picture | Handle) -> dict[str, Any]:
-    """A picture, or a handle alone, for the page: columns of numbers as buffers, equal ones once,
-    long columns of texts as codes.
-    """
+    """A picture or handle for the page: equal columns once, long columns of texts as codes."""
     columns: dict[bytes, int] = {}
     packed: dict[str, Any] = _sent(picture, columns)
     return packed | {"columns": list(columns)}

@@ -1,6 +1,4 @@
-"""The section of an accelerated training loop: its switches, each with its speed-up and its reason;
-`AccelerationMonitor` shows them while the loop runs.
-"""
+"""The section of an accelerated training loop: its switches, live in `AccelerationMonitor`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The section of a format allocation: a click on a point of the frontier, or on a uniform choice,
-makes it the recipe.
-"""
+"""The section of a format allocation: a click on a point makes it the recipe."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The section of export: which targets there are here, what each wrote or why it refused, where a
-refused model's outputs begin to differ, and the files to take along.
-"""
+"""The section of export: the targets, what each wrote or why it refused, the files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The section of the model's graph: blocks fold and unfold, nodes are coloured by what is known,
-and the recipe is edited for those that are chosen.
-"""
+"""The section of the graph: blocks fold, nodes have colours, the recipe is edited for nodes."""
 
 from __future__ import annotations
 
@@ -127,9 +125,7 @@ def layers_in(work: Workload, keys: list[str]) -> list[str]:
 
 
 def edited(recipe: Recipe, work: Workload, kind: str, keys: list[str], name: str = "") -> Recipe:
-    """The recipe with one kind of change in some nodes: a format, fewer channels, fusing, or
-    sparse attention.
-    """
+    """The recipe with another format, fewer channels, fusing or sparse attention in some nodes."""
     if kind in ("fuse", "attention"):
         earlier = next((step.options for step in recipe if step.kind == kind), {})
         patterns = [pattern for key in keys for pattern in (key, f"{key}.*")]

@@ -141,9 +141,7 @@ def dragged(importance: Importance, threshold: Mapping[str, Any]) -> dict[str, i
 
 
 def packed_kept(importance: Importance, kept: Mapping[str, int], all_: Handle) -> dict[str, Any]:
-    """How many channels of each layer are kept, as a picture and in words, and where the threshold
-    over all layers stands.
-    """
+    """The kept channels of each layer, as a picture and in words, and the threshold's position."""
     whole, count = importance.channels, sum(kept.values())
     stops = numpy.abs(numpy.asarray(all_.figures[0].values) - count)
     rows = Picture("", "share of channels kept, by layer", ((shares(importance, kept),),))

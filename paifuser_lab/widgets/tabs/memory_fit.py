@@ -1,6 +1,4 @@
-"""The section of a memory limit: the predicted peak by category beside the measured one, and what
-would have to change to stay under the limit.
-"""
+"""The section of a memory limit: the predicted peak, and what would keep it under the limit."""
 
 from __future__ import annotations
 

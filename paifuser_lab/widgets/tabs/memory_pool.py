@@ -1,6 +1,4 @@
-"""The section of memory that is kept or used again: switches for the steps pool and reuse, what
-each of them did, and the page faults that a pool spares.
-"""
+"""The section of the memory pool: switches of the steps pool and reuse, and what they did."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The view of a memory snapshot. It is about a file or another run, so the workbench has no section
-of it.
-"""
+"""The view of a memory snapshot, which is about another run: the workbench has no tab of it."""
 
 from ...records import MemorySnapshot
 from ..section import chart_section

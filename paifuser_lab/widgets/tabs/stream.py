@@ -1,6 +1,4 @@
-"""The section of a stream: speed, latency by stage, workers, marks, and the current frame;
-`StreamMonitor` shows them while it runs.
-"""
+"""The section of a stream: speed, latency, workers, the frame, live in `StreamMonitor`."""
 
 from __future__ import annotations
 

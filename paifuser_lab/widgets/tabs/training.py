@@ -1,6 +1,4 @@
-"""The section of a training: its losses and gradients step by step; `TrainingMonitor` shows them
-while it runs.
-"""
+"""The section of a training: its losses and gradients, live in `TrainingMonitor`."""
 
 from __future__ import annotations
 
