@@ -108,10 +108,7 @@ class Candidates(TableRecord):
         return self.ranked[0] if self.ranked else None
 
     def with_baseline(self, latency_ms: float) -> Self:
-        """The candidates with one latency of the unchanged model: each was timed in turn with it,
-        so that its speed-up is known, and the machine drifts between them. Itself if that is so
-        already.
-        """
+        """The candidates scaled to this latency of the unchanged model; or itself."""
         rows = tuple(row.with_baseline(latency_ms) for row in self.rows)
         is_same = all(new is old for new, old in zip(rows, self.rows, strict=True))
         if is_same and self.baseline_ms == latency_ms:

@@ -89,11 +89,7 @@ def picture(allocation: Allocation) -> Picture:
 
 
 def compared_rows(allocation: Allocation, point: AllocationPoint) -> list[Row]:
-    """A point's quantities: predicted, achieved, and by how much the prediction is off.
-
-    What was achieved is scaled to the plan's baseline, so that a machine that is slower today does
-    not show.
-    """
+    """A point's quantities, predicted and, in proportion to the plan's baseline, achieved."""
     base, real = allocation.baseline_ms, point.achieved
     speed = base / point.latency_ms
     reached = None if real is None else real.baseline_ms / real.latency_ms

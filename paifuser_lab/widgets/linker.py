@@ -142,7 +142,7 @@ def _entry(section: Section) -> str:
         "tab": section.tab or section.name,
         "place": section.place,
         "hint": section.hint,
-        "isWide": section.is_wide,
+        "isWide": not section.is_by_layer,
         "isAlwaysShown": section.is_always_shown,
     }
     return f"{{ ...{json.dumps(facts)}, make: {_made(section)} }}"

@@ -91,8 +91,8 @@ class Section:
     """
     absent: Callable[[State, Context], str] = lambda state, context: ""
     """Why it does not apply to this model, as in "none in this model"; '' if it does."""
-    is_wide: bool = False
-    """Whether it is about the whole model, and replaces the layer details."""
+    is_by_layer: bool = False
+    """Whether the details of the selected layer stand beside it."""
     is_always_shown: bool = False
     """Whether it is shown before its record is known, since it has the button that requests it."""
     record_name: str = ""

@@ -140,7 +140,6 @@ SECTION = Section(
     tab="options",
     place="segment",
     absent=no_weights,
-    is_wide=True,
     is_always_shown=True,
     state=_state,
     requests={"allocation": _find, "allocate": _choose},

@@ -218,7 +218,6 @@ SECTION = Section(
     tab="options",
     place="segment",
     absent=no_attention,
-    is_wide=True,
     is_always_shown=True,
     state=_state,
     requests={"attention_cost": _find, "attention": _choose},

@@ -11,6 +11,5 @@ SECTION = chart_section(
     title="One call along time",
     hint="operators of one call as torch's profiler traced them",
     tab="machine",
-    is_wide=True,
     sources=lambda state: (getattr(state.profile or state.baseline, "timeline", None),),
 )

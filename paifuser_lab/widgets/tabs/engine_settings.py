@@ -66,7 +66,6 @@ SECTION = Section(
     title="ONNX Runtime's options",
     tab="exports",
     absent=_not_on_a_cpu,
-    is_wide=True,
     is_always_shown=True,
     requests={
         "engine_settings": lambda bench, request: bench.session.query("engine_settings"),

@@ -127,7 +127,6 @@ SECTION = Section(
     sources=lambda state: (of_recipe(state, "export"), state.record(FILE)),
     title="Export",
     tab="exports",
-    is_wide=True,
     is_always_shown=True,
     state=_state,
     requests={"export": _ask, "export_file": _download},

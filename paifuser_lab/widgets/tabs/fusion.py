@@ -209,11 +209,7 @@ def is_slower(site: Fusion) -> bool:
 def with_place(
     recipe: Recipe, fusions: FusionMap, now: Iterable[str], place: str, *, is_on: bool
 ) -> Recipe:
-    """The recipe with one site switched on or off and all others unchanged; without a step fuse,
-    only this site is fused.
-
-    The step is removed if no site remains.
-    """
+    """The recipe with only one site switched; the step fuse goes with its last site."""
     _check(fusions, place)
     chosen_places = (set(now) | {place}) if is_on else (set(now) - {place})
     options = fuse_options(recipe)
@@ -299,7 +295,6 @@ SECTION = Section(
     hint="operator fusion",
     tab="options",
     place="segment",
-    is_wide=True,
     is_always_shown=True,
     sources=lambda state: (state.fusions, fused_by_recipe(state)),
     state=lambda state, context: {"fused": fused_now(state)},

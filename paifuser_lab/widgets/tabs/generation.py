@@ -35,7 +35,6 @@ SECTION = chart_section(
     sources=lambda state: (of_recipe(state, "generation"),),
     title="Generation",
     tab="generation",
-    is_wide=True,
     is_always_shown=True,
     absent=_absent,
     requests={"generation": _ask},

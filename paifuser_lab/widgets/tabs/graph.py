@@ -158,6 +158,7 @@ SECTION = Section(
     title="Graph",
     hint="operators of one call, and the tensors between them",
     tab="graph",
+    is_by_layer=True,
     is_always_shown=True,
     sources=_sources,
     requests={

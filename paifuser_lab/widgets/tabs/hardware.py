@@ -22,7 +22,6 @@ SECTION = chart_section(
     title="This machine",
     tab="machine",
     place="beside",
-    is_wide=True,
     # measured by then: a session profiles its model first
     sources=lambda state: (_machine() if state.baseline is not None else None,),
 )

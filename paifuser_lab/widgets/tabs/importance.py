@@ -299,10 +299,7 @@ def _line(rows: Iterable[Mapping[str, str]]) -> str:
 
 
 def cut_by(state: State, work: Workload) -> str:
-    """A note whether the step prune uses the shown scores or others; '' if none are shown.
-
-    The recipe's step determines the scores; without one, those that a drag would choose.
-    """
+    """A note whether `prune` cuts by the shown scores or others, in the recipe or by a drag."""
     if state.importance is None:
         return ""
     steps = [step for step in state.recipe if step.kind == "prune"]
@@ -345,7 +342,6 @@ SECTION = Section(
     tab="options",
     place="segment",
     absent=no_weights,
-    is_wide=True,
     is_always_shown=True,
     state=_state,
     requests={

@@ -53,7 +53,6 @@ SECTION = Section(
     hint="allocations of one call over time",
     tab="options",
     place="segment",
-    is_wide=True,
     is_always_shown=True,
     requests={
         "memory": _measure,

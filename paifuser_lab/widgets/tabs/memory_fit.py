@@ -119,7 +119,6 @@ SECTION = Section(
     title="Memory limit",
     tab="options",
     place="memory",
-    is_wide=True,
     is_always_shown=True,
     state=_state,
     requests={"memory_fit": _ask},

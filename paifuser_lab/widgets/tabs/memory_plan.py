@@ -20,7 +20,6 @@ SECTION = chart_section(
     title="Memory packing",
     tab="options",
     place="memory",
-    is_wide=True,
     is_always_shown=True,
     requests={"memory_plan": lambda bench, request: bench.session.query("memory_plan")},
     layers=lambda plan: {buffer.layer for buffer in plan.buffers},

@@ -77,7 +77,6 @@ SECTION = Section(
     title="Memory pool",
     tab="options",
     place="memory",
-    is_wide=True,
     is_always_shown=True,
     state=_state,
     requests={

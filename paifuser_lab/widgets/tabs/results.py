@@ -247,7 +247,6 @@ SECTION = Section(
     pack=packed_results,
     title="Results",
     tab="results",
-    is_wide=True,
     is_always_shown=True,
     sources=lambda state: (state.results, state.record(MARKED), state.record("candidates")),
     state=_state,

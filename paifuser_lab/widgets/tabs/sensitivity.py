@@ -100,7 +100,6 @@ SECTION = Section(
     tab="options",
     place="segment",
     absent=no_weights,
-    is_wide=True,
     is_always_shown=True,
     requests={"sensitivity": lambda bench, request: bench.session.query("sensitivity")},
     layers=lambda record: (row.layer for row in record.rows),

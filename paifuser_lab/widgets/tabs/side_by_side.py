@@ -9,5 +9,4 @@ SECTION = chart_section(
     "side by side",
     title="Layer by layer",
     tab="results",
-    is_wide=True,
 )
