@@ -19,8 +19,7 @@ memory           the memory timeline
 memory_plan      buffers packed into one arena
 memory_fit       the predicted peak against a memory limit; page faults with a memory pool
 memory_snapshot  a memory snapshot: categories over time, segments at the peak
-batch_sweep      latency, throughput and memory by batch size
-batching         latency against throughput of dynamic batching
+batch_sweep      latency, throughput and memory by batch size; dynamic batching
 comparison       a baseline and its variants; the metric against latency and size
 results          everything tried in a session
 search           a search: loss against the goal, the best so far, which choices mattered
@@ -55,7 +54,7 @@ DRAWERS = {
     "AccelerationStatus": ".acceleration:picture",
     "Allocation": ".allocation:picture",
     "AttentionCost": ".attention_cost:picture",
-    "BatchingCurve": ".batching:picture",
+    "BatchingCurve": ".batch_sweep:picture_of_batching",
     "BatchSweep": ".batch_sweep:picture",
     "CallTimeline": ".call_timeline:picture",
     "Comparison": ".comparison:picture",
