@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Self
 
-from .record import AboutWorkload, Frame, TableRecord
+from .record import AboutWorkload, Frame, TableRecord, frame_of_columns
 from .text import counted
 
 MAX_ROWS = 15
@@ -97,16 +97,15 @@ class CallTimeline(TableRecord):
     @property
     def frame(self) -> Frame:
         """A row per event; the operator of a layer's call is ''."""
-        import pandas
-
-        columns = {
-            "lane": [self.lanes[index] for index in self.lane_index],
-            "layer": [self.layers[index] for index in self.layer_index],
-            "operator": [self.operators[index] for index in self.operator_index],
-            "start_ms": self.start_ms,
-            "end_ms": self.end_ms,
-        }
-        return pandas.DataFrame(columns)
+        return frame_of_columns(
+            {
+                "lane": [self.lanes[index] for index in self.lane_index],
+                "layer": [self.layers[index] for index in self.layer_index],
+                "operator": [self.operators[index] for index in self.operator_index],
+                "start_ms": self.start_ms,
+                "end_ms": self.end_ms,
+            }
+        )
 
     def table(self) -> list[dict[str, str]]:
         """The longest operators, in the order of their starts."""

@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 
-from .record import AboutWorkload, Frame, Record, TableRecord
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of_columns
 from .text import counted, readable_bytes
 
 HeldKind = Literal["weights", "activations", "workspace"]
@@ -129,16 +129,15 @@ class MemoryTimeline(TableRecord):
     @property
     def frame(self) -> Frame:
         """A row per event."""
-        import pandas
-
-        columns = {
-            "time_ms": self.time_ms,
-            "change_bytes": self.change_bytes,
-            "alive_bytes": self.alive_bytes,
-            "layer": [self.layers[index] for index in self.layer_index],
-            "kind": [self._kind(event) for event in range(len(self.time_ms))],
-        }
-        return pandas.DataFrame(columns)
+        return frame_of_columns(
+            {
+                "time_ms": self.time_ms,
+                "change_bytes": self.change_bytes,
+                "alive_bytes": self.alive_bytes,
+                "layer": [self.layers[index] for index in self.layer_index],
+                "kind": [self._kind(event) for event in range(len(self.time_ms))],
+            }
+        )
 
     def table(self) -> list[dict[str, str]]:
         """What is allocated at the peak, as text."""

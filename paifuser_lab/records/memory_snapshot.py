@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .record import Frame, Record, TableRecord, frame_of
+from .record import Frame, Record, TableRecord, frame_of, frame_of_columns
 from .table import Columns, Table
 from .text import counted, readable_bytes, readable_ratio, readable_share
 
@@ -280,11 +280,9 @@ class MemorySnapshot(TableRecord):
     @property
     def frame(self) -> Frame:
         """A row per moment of the timeline, a column per category."""
-        import pandas
-
         columns = {"time_ms": self.time_ms, "reserved_bytes": self.reserved_bytes}
         held = dict(zip(self.categories, self.held_bytes, strict=True))
-        return pandas.DataFrame(columns | held)
+        return frame_of_columns(columns | held)
 
     def table(self) -> list[dict[str, str]]:
         """The call sites that hold most at the peak, as text."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from .record import AboutWorkload, Frame, Record, TableRecord, row_of
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of_columns, row_of
 from .table import Columns
 from .text import counted, known, or_dash, readable_bytes, readable_count, readable_share
 
@@ -160,10 +160,8 @@ class ParallelReport(TableRecord):
     @property
     def frame(self) -> Frame:
         """A row per step."""
-        import pandas
-
         names = ("sent_bytes", "waited_ms", "computed_ms")
-        return pandas.DataFrame({name: getattr(self, name) for name in names}).rename_axis("step")
+        return frame_of_columns({name: getattr(self, name) for name in names}).rename_axis("step")
 
     def table(self) -> list[dict[str, str]]:
         figures = {

@@ -250,16 +250,13 @@ class Profile(ProfileTree):
     @property
     def operators(self) -> Frame:
         """A row per operator that a layer, or a container between its layers, ran itself."""
-        import pandas
-
         rows = [
             {"layer": row.layer, **operator.model_dump()}
             for row in self.layers
             for operator in row.operators
         ]
-        return pandas.DataFrame(rows, columns=["layer", *OperatorProfile.model_fields]).set_index(
-            ["layer", "name"]
-        )
+        columns = ["layer", *OperatorProfile.model_fields]
+        return frame_of(rows, columns=columns).set_index(["layer", "name"])
 
     @property
     def roofline(self) -> Roofline:

@@ -139,6 +139,13 @@ def frame_of(
     return frame.set_index(index) if index else frame
 
 
+def frame_of_columns(columns: dict[str, Any]) -> Frame:
+    """A column for each name."""
+    import pandas
+
+    return pandas.DataFrame(columns)
+
+
 class TableRecord(Record):
     """A record with a title and a table, lines above or below it, and further tables."""
 

@@ -12,7 +12,7 @@ import numpy
 
 from ..errors import FileError
 from .overlay import save_overlay
-from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, frame_of_columns, row_of
 from .table import Columns
 from .text import counted, readable_count, without_empty
 
@@ -236,8 +236,6 @@ class Importance(TableRecord):
     @property
     def frame(self) -> Frame:
         """A row per channel."""
-        import pandas
-
         names = {"layer": [], "channel": [], "value": [], "error": [], "normalised": []}  # type: dict[str, list[Any]]
         for row in self.rows:
             names["layer"] += [row.layer] * len(row.values)
@@ -245,7 +243,7 @@ class Importance(TableRecord):
             names["value"] += row.values
             names["error"] += row.errors or [math.nan] * len(row.values)
             names["normalised"] += row.normalised.tolist()
-        return pandas.DataFrame(names).set_index(["layer", "channel"])
+        return frame_of_columns(names).set_index(["layer", "channel"])
 
     @property
     def title(self) -> str:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from .parallel import ParallelReport
 from .quality import readable_interval
-from .record import AboutWorkload, Frame, Record, TableRecord
+from .record import AboutWorkload, Frame, Record, TableRecord, frame_of_columns
 from .table import Columns, Table
 from .text import counted, known, or_dash, readable_bytes, readable_rate, readable_share
 
@@ -349,13 +349,11 @@ class TrainingRun(TableRecord):
     @property
     def frame(self) -> Frame:
         """A row per step."""
-        import pandas
-
-        columns = (
+        names = (
             *("losses", "rates", "scales", "overflow_shares", "underflow_shares"),
             *("gradient_norms", "step_ms", "wait_ms", "is_lower", "is_skipped"),
         )
-        return pandas.DataFrame({name: getattr(self, name) for name in columns}).rename_axis("step")
+        return frame_of_columns({name: getattr(self, name) for name in names}).rename_axis("step")
 
     def table(self) -> list[dict[str, str]]:
         """A row per epoch, as text, the unfinished one included."""
