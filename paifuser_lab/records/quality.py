@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 from .record import Record
@@ -69,22 +70,12 @@ class Quality(Record):
     @property
     def disturbances(self) -> tuple[str, ...]:
         """The figures that are beyond their limits, as phrases; none on a quiet machine."""
-        low, high = ROWS_RANGE
-        checks = (
-            (self.others_share is not None and self.others_share > MAX_OTHERS, "others"),
-            (self.waited_share is not None and self.waited_share > MAX_WAITED, "waited"),
-            (self.spread is not None and self.spread > MAX_SPREAD, "spread"),
-            (self._is_sleepy, "sleeps"),
-            (self.rows_share is not None and not low <= self.rows_share <= high, "rows"),
-            (self.clock_share is not None and self.clock_share < MIN_CLOCK, "clock"),
-        )
-        phrases = {name: f"{text} {value}" for name, text, value in self._phrases()}
-        return tuple(phrases[name] for is_beyond, name in checks if is_beyond)
+        return tuple(f"{name} {value}" for name, value, is_beyond in self._figures() if is_beyond)
 
     @property
     def reasons(self) -> tuple[tuple[str, str], ...]:
         """Each known figure as its name and value; calls that hardly slept are left out."""
-        return tuple((text, value) for _, text, value in self._phrases())
+        return tuple((name, value) for name, value, _ in self._figures())
 
     @property
     def sentence(self) -> str:
@@ -101,26 +92,23 @@ class Quality(Record):
         reasons = f"{why}; {who}" if who else why
         return f"the machine was {state} ({reasons}), so {effect}: {ADVICE}"
 
-    @property
-    def _is_sleepy(self) -> bool:
-        return self.sleeps is not None and self.sleeps > MAX_SLEEPS
-
-    def _phrases(self) -> list[tuple[str, str, str]]:
-        figures = (
-            ("others", "others took", self.others_share, ""),
-            ("waited", "calls waited", self.waited_share, ""),
-            ("spread", "rounds agree within", self.spread, "± "),
-            ("rows", "layers add up to", self.rows_share, ""),
-            ("clock", "the clock ran at", self.clock_share, ""),
+    def _figures(self) -> list[tuple[str, str, bool]]:
+        """The name and value of each known figure, and whether it is beyond its limits."""
+        shares = (
+            ("others took", self.others_share, "", -math.inf, MAX_OTHERS),
+            ("calls waited", self.waited_share, "", -math.inf, MAX_WAITED),
+            ("rounds agree within", self.spread, "± ", -math.inf, MAX_SPREAD),
+            ("layers add up to", self.rows_share, "", *ROWS_RANGE),
+            ("the clock ran at", self.clock_share, "", MIN_CLOCK, math.inf),
         )
-        phrases = [
-            (name, text, f"{sign}{readable_share(round(value, 3))}")
-            for name, text, value, sign in figures
-            if value is not None
+        figures = [
+            (name, f"{sign}{readable_share(round(share, 3))}", share < least or share > most)
+            for name, share, sign, least, most in shares
+            if share is not None
         ]
-        if self._is_sleepy:
-            phrases.append(("sleeps", "each call slept", f"{self.sleeps:.0f} times"))
-        return phrases
+        if self.sleeps is not None and self.sleeps > MAX_SLEEPS:
+            figures.append(("each call slept", f"{self.sleeps:.0f} times", True))
+        return figures
 
 
 class Verdict(NamedTuple):

@@ -134,8 +134,6 @@ class Results(TableRecord):
         kept = {row.number for row in self.measured if row.is_within_limit}
         trade_off = self.trade_off
         within = tuple(row for row in trade_off.bargains if int(row.name) in kept)
-        if not within:
-            return ()
         unbeaten = trade_off.model_copy(update={"bargains": within}).unbeaten("latency_ms")
         return tuple(int(row.name) for row in unbeaten)
 

@@ -342,11 +342,6 @@ class TrainingRun(TableRecord):
         return (*([facts] if facts else []), *self.notes)
 
     @property
-    def ranks_title(self) -> str:
-        """How many ranks train, and how."""
-        return f"{counted(len(self.ranks), 'rank')} · {self.ranks[0].strategy}"
-
-    @property
     def frame(self) -> Frame:
         """A row per step."""
         names = (
@@ -385,7 +380,10 @@ class TrainingRun(TableRecord):
 
     @property
     def sections(self) -> list[Table]:
-        return [Table((self.ranks_title,), [rank.row for rank in self.ranks])] if self.ranks else []
+        if not self.ranks:
+            return []
+        title = f"{counted(len(self.ranks), 'rank')} · {self.ranks[0].strategy}"
+        return [Table((title,), [rank.row for rank in self.ranks])]
 
 
 def _precision(lower: Sequence[bool], name: str) -> str:

@@ -33,8 +33,12 @@ def is_untold(score: Estimate) -> bool:
 
 def shown(sensitivity: Sensitivity) -> list[LayerSensitivity]:
     """The most sensitive layers, in the model's order."""
-    worst = sorted(sensitivity.rows, key=lambda row: -_worst(sensitivity, row))[:MAX_LAYERS]
-    return [row for row in sensitivity.rows if any(row is other for other in worst)]
+    worst: dict[str, float] = {}
+    for (layer, _), score in _scores(sensitivity, sensitivity.method).items():
+        worst[layer] = max(score.value, worst.get(layer, -math.inf))
+    rows = sorted(sensitivity.rows, key=lambda row: -worst.get(row.layer, -math.inf))
+    chosen = {row.layer for row in rows[:MAX_LAYERS]}
+    return [row for row in sensitivity.rows if row.layer in chosen]
 
 
 def picture(sensitivity: Sensitivity) -> Picture:
@@ -43,7 +47,7 @@ def picture(sensitivity: Sensitivity) -> Picture:
     left_out = len(sensitivity.rows) - len(rows)
     scores = [[row.scores.get(name, {}).get(sensitivity.method) for name in sensitivity.formats]
               for row in rows]  # fmt: skip
-    scale = scale_of(score.value for _, _, score in _scores(sensitivity, sensitivity.method))
+    scale = scale_of(score.value for score in _scores(sensitivity, sensitivity.method).values())
     heat = heat_panel(
         [row.layer for row in rows],
         sensitivity.formats,
@@ -93,10 +97,8 @@ def _pairs(sensitivity: Sensitivity) -> list[Pair]:
     """All pairs, by format."""
     if sensitivity.method == "ablation":
         return []
-    measured = {(layer, name): score for layer, name, score in _scores(sensitivity, "ablation")}
-    predicted = {
-        (layer, name): score for layer, name, score in _scores(sensitivity, sensitivity.method)
-    }
+    measured = _scores(sensitivity, "ablation")
+    predicted = _scores(sensitivity, sensitivity.method)
     return [
         Pair(row, name, predicted[key], measured[key])
         for name in sensitivity.formats
@@ -190,17 +192,11 @@ def _ranks(sensitivity: Sensitivity) -> dict[str, str]:
     return {name: f"{rank:.2f}" for name, rank in known if math.isfinite(rank)}
 
 
-def _scores(sensitivity: Sensitivity, method: str) -> list[tuple[str, str, Estimate]]:
-    """The layer, format and estimate of all scores of a method."""
-    return [
-        (row.layer, name, row.scores[name][method])
+def _scores(sensitivity: Sensitivity, method: str) -> dict[tuple[str, str], Estimate]:
+    """All scores of a method, by layer and format."""
+    return {
+        (row.layer, name): row.scores[name][method]
         for row in sensitivity.rows
         for name in sensitivity.formats
         if method in row.scores.get(name, {}) and not math.isnan(row.scores[name][method].value)
-    ]
-
-
-def _worst(sensitivity: Sensitivity, row: LayerSensitivity) -> float:
-    one = sensitivity.model_copy(update={"rows": (row,)})
-    scores = _scores(one, sensitivity.method)
-    return max((score.value for _, _, score in scores), default=-math.inf)
+    }

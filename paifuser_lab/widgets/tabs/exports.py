@@ -65,14 +65,9 @@ def _file_row(file: DeployedFile) -> dict[str, Any]:
 
 def offered_targets() -> list[dict[str, Any]]:
     """Each target with why it cannot convert here, in each precision; '' is the model's own."""
-    targets = [target_of(name) for name in target_names()]
     return [
-        {
-            "name": target.name,
-            "title": target.title,
-            "obstacles": _obstacles(target),
-        }
-        for target in targets
+        {"name": target.name, "title": target.title, "obstacles": _obstacles(target)}
+        for target in map(target_of, target_names())
     ]
 
 

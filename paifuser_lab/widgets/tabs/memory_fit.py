@@ -42,9 +42,7 @@ def packed_fit(
 def _one(fit: Fit, measured: dict[str, int]) -> dict[str, Any]:
     peak = fit.predicted
     remedies = [
-        row | {"": cell("Add step", ask=ask, spoken=f"add the step for {row['change']}")}
-        if (ask := _ask_for(remedy))
-        else row
+        row | {"": _add_button(row["change"], step)} if (step := step_of(remedy)) else row
         for row, remedy in zip(fit.remedy_table(), fit.remedies, strict=True)
     ]
     held = [
@@ -70,9 +68,9 @@ def _one(fit: Fit, measured: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _ask_for(remedy: FitRemedy) -> dict[str, Any] | None:
-    step = step_of(remedy)
-    return None if step is None else {"do": "choose", "step": step}
+def _add_button(change: str, step: dict[str, Any]) -> Any:
+    ask = {"do": "choose", "step": step}
+    return cell("Add step", ask=ask, spoken=f"add the step for {change}")
 
 
 def _measured(timeline: MemoryTimeline, fit: Fit) -> dict[str, int]:
