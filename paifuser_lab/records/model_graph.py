@@ -143,9 +143,7 @@ class ModelGraph(Record):
         return tuple(GraphEdge(*ends, tuple(found.values())) for ends, found in between.items())
 
     def unfolded_at_first(self, most: int = MOST_SHOWN) -> frozenset[str]:
-        """The blocks to unfold so that one screen tells the story: all of one class, the class with
-        the most operators first, while no more nodes are shown than that.
-        """
+        """The blocks unfolded at first: those of the largest classes, while few nodes are shown."""
         unfolded: frozenset[str] = frozenset()
         refused: set[str] = set()
         while True:

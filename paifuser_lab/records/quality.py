@@ -168,9 +168,7 @@ def sign(word: Word, quality: Quality | None) -> str:
 
 
 def readable_interval(interval: tuple[float, float], like: float = 1.0) -> str:
-    """'4.3–5.4', with the decimals of a speed-up `like` it; of one that is too wide to be used
-    only the end that decides, 'over 1.3', or 'unusable'.
-    """
+    """'4.3–5.4', in the decimals of a speed-up `like` it; if too wide, 'over 1.3' or 'unusable'."""
     low, high = interval
     first, last = (readable_ratio(end, like=like) for end in interval)
     if is_usable(interval):

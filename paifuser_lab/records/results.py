@@ -113,8 +113,8 @@ class Results(TableRecord):
             raise MeasureError(f"Nothing was measured of {self.workload}; measure it first.")
         return TradeOff(
             title=self.title,
-            unit=(self.metric_name or "metric") if self._has_metric else "closeness",
-            smaller_is_better=self._has_metric and self.smaller_is_better,
+            unit=(self.metric_name or "metric") if self.has_metric else "closeness",
+            smaller_is_better=self.has_metric and self.smaller_is_better,
             bargains=tuple(
                 Bargain(
                     name=str(row.number),
@@ -139,12 +139,10 @@ class Results(TableRecord):
 
     def worth(self, row: ResultRow) -> float | None:
         """A row's metric (None where it was stopped before), else 1 − its output error."""
-        return row.metric if self._has_metric else 1 - (row.relative_error or 0.0)
+        return row.metric if self.has_metric else 1 - (row.relative_error or 0.0)
 
     def pair(self, first: int, second: int) -> ResultPair:
-        """Compare two rows: both were timed in turn with the unchanged model, so the ratio of
-        their speed-ups is known, with an interval that holds the doubt of both.
-        """
+        """Compare two rows by the ratio of their speed-ups, with an interval of both doubts."""
         before, after = self[first], self[second]
         ratio, interval = _ratio(before, after)
         return ResultPair(
@@ -212,7 +210,8 @@ class Results(TableRecord):
         return row["number"] == str(self.current)
 
     @property
-    def _has_metric(self) -> bool:
+    def has_metric(self) -> bool:
+        """Whether a row has a metric; else the distance of the outputs is compared."""
         return any(row.metric is not None for row in self.measured)
 
 

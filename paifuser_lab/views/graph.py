@@ -1,6 +1,4 @@
-"""A model's graph: layers and the operators between them as boxes, tensors as lines, laid out in
-ranks from the input down by fast-sugiyama; a box's stripe tells what one asks of its layer.
-"""
+"""A model's graph: boxes of layers and operators, lines of tensors, ranked by fast-sugiyama."""
 
 from __future__ import annotations
 

@@ -28,9 +28,7 @@ FACTS: dict[str, tuple[str, Callable[[float], str]]] = {  # of a measurement, an
 def report(
     work: Workload, variant: Variant, path: str | Path = "report.html", *, seconds: float = 20.0
 ) -> Path:
-    """Measure a variant beside its unchanged model, in total and layer by layer, and write all of
-    it as one page that works offline; returns its path.
-    """
+    """Measure a variant beside its unchanged model and write it as one offline page; its path."""
     from ..profiler.compared import explain  # a page of records needs no torch
     from ..variant.comparison import compare
 

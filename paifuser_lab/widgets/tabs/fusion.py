@@ -209,7 +209,7 @@ def is_slower(site: Fusion) -> bool:
 def with_place(
     recipe: Recipe, fusions: FusionMap, now: Iterable[str], place: str, *, is_on: bool
 ) -> Recipe:
-    """The recipe with only one site switched; the step fuse goes with its last site."""
+    """The recipe with only this site switched; the step fuse goes with its last site."""
     _check(fusions, place)
     chosen_places = (set(now) | {place}) if is_on else (set(now) - {place})
     options = fuse_options(recipe)

@@ -109,9 +109,7 @@ def _columns(results: Results) -> list[dict[str, Any]]:
 
 def _metric(results: Results) -> str:
     """The metric's name with a capital letter; '' where the outputs' distance is shown."""
-    if not results.measured or results.trade_off.unit == "closeness":
-        return ""
-    name = results.metric_name or ""
+    name = (results.metric_name or "") if results.has_metric else ""
     return name[:1].upper() + name[1:]
 
 
