@@ -1,6 +1,4 @@
-"""The call of one accelerated model: in training as the switches want it, else as it is; and where
-a loss that is not finite began in it.
-"""
+"""The call of an accelerated model, and where a loss that is not finite began in it."""
 
 from __future__ import annotations
 
@@ -113,9 +111,7 @@ class AcceleratedCall:
         return self.owner.recover(self, failure, lambda: self._accelerated(args, kwargs))
 
     def _again(self, run: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of the loop's own checkpoint, as the first time; it ends such calls early, by an
-        exception that is no failure.
-        """
+        """A call of the loop's checkpoint, ended early by an exception that is no failure."""
         self._is_inside = True
         try:
             return run(args, kwargs)
@@ -138,9 +134,7 @@ def _state_of(model: nn.Module, *, with_buffers: bool) -> Callable[[], None]:
 def origin_of_nan(
     calls: Iterable[AcceleratedCall], calls_of_copies: Callable[[nn.Module], Call]
 ) -> str:
-    """Where a NaN began in the models' last calls, as the end of a sentence: one more run of a copy
-    on the last inputs, called as the loop calls its models now.
-    """
+    """Where a NaN began in the models' last calls, as the end of a sentence, by a run of a copy."""
     origins = [_origin(call.model, call.last, calls_of_copies) for call in calls]
     return next(filter(None, origins), "it began after the model, in the loss")
 

@@ -36,9 +36,7 @@ FREE = (
 
 
 class FasterFunction:
-    """A function with a faster form, called like it; inputs for which `report` has measured that it
-    is no faster are computed as written.
-    """
+    """A function with a faster form, unused where `report` has measured it as slower."""
 
     def __init__(
         self,
@@ -95,9 +93,7 @@ class FasterFunction:
 
 
 def fused_function(function: Callable[..., Any]) -> FasterFunction:
-    """The function with each matrix product, the sum and the activation after it in one call; one
-    without such a product is compiled by Inductor.
-    """
+    """The function with its matrix products fused with what follows; without any, by Inductor."""
     _check_callable(function)
     try:
         with TRACING:

@@ -74,9 +74,7 @@ class Judge:
             self._begin_race()
 
     def add(self, block: Block, steps: int) -> None:
-        """Take in a block, `steps` being all steps of the loop so far; where it has spent what
-        judging may, the race goes on later.
-        """
+        """Take in a block after `steps` of the loop; where the budget is spent, the race waits."""
         if self.race is None:
             return
         self.judged_steps += len(block.seconds) + bool(block.warm_s)

@@ -151,9 +151,7 @@ class Judging:
                 self._next_block(self.judge)
 
     def _is_disturbed_now(self) -> bool:
-        """Whether an evaluation came into this step; in a loop that evaluates in every step, as one
-        that acts and learns, it is a part of it.
-        """
+        """Whether an evaluation disturbed this step; one in every step is a part of the loop."""
         is_disturbed, self.is_disturbed = self.is_disturbed, False
         if self._evaluations < ALWAYS:
             self._evaluations = self._evaluations + 1 if is_disturbed else 0
@@ -176,9 +174,7 @@ class Judging:
         self._next_block(self.judge)
 
     def _tend(self, judge: Judge) -> None:
-        """Let the switches prepare, offer those that have become ready, and end those that cannot
-        go on. What it takes of the loop is paid from what judging may cost.
-        """
+        """Let switches prepare, offer those that are ready, end others; judging pays for it."""
         loop, began = self.loop, self._now()
         for label, switch in loop.switches.items():
             if label in loop.obstacles:

@@ -1,6 +1,4 @@
-"""One training loop: its parts, and its switches in force. The watcher tells it of each step, and
-its `Judging` times the steps and says how to go on. Everything changes between two steps.
-"""
+"""One training loop: its parts and its switches in force, which change between two steps."""
 
 from __future__ import annotations
 
@@ -100,9 +98,7 @@ class Loop:
         self.judging.begin_step()
 
     def add(self, switches: Sequence[Switch]) -> None:
-        """Add switches: those asked for are in force at once, others are offered at the next step
-        that is in no block.
-        """
+        """Add switches: in force at once where asked for, else offered at a step in no block."""
         known = [*self.switches.values(), *switches]
         order = list(SWITCHES.values())
         known.sort(key=lambda switch: order.index(type(switch)))
@@ -155,9 +151,7 @@ class Loop:
             switch.end_backward(self.parts)
 
     def before_step(self, optimizer: Optimizer, *, has_closure: bool = False) -> bool:
-        """Whether an optimizer may step, as the switches say that were on when its gradients were
-        computed; each is asked.
-        """
+        """Whether an optimizer may step, as each switch says that was on for its gradients."""
         seen = self.watcher.losses
         # before all else: what has broken the loss is taken back before its gradients are used
         if seen.held and (self.parts.device.type == "cpu" or self.steps % READ_EVERY == 0):
@@ -374,9 +368,7 @@ class Loop:
         return output
 
     def _take_back_inexact(self, loss: float, *, is_in_time: bool) -> bool:
-        """Take back what may have made a loss not finite; whether the step is to be skipped, if it
-        is in time for that.
-        """
+        """Take back what may have made a loss not finite; whether the step can yet be skipped."""
         inexact = self._inexact()
         if not inexact:
             return False

@@ -1,6 +1,4 @@
-"""What a training loop's steps take, from outside: clocks, memory counters, and the block of steps
-that runs now.
-"""
+"""What steps of a training loop take: clocks, memory counters, and the block that runs now."""
 
 from __future__ import annotations
 

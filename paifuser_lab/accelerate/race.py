@@ -47,14 +47,12 @@ class Offer:
 
 @dataclass(frozen=True)
 class Block:
-    """Some steps in one way: the seconds and losses of each, and those of the step that changed
-    into it, which count as cost only.
-    """
+    """Some steps in one way, with the seconds and losses of each."""
 
     way: Way
     seconds: tuple[float, ...]
     losses: tuple[float, ...] = ()
-    warm_s: float = 0.0
+    warm_s: float = 0.0  # of the step that changed into the way, which counts as cost only
     peak_bytes: int | None = None
     optimizer_s: tuple[float, ...] = ()  # of each step, in the optimizers; empty if not measured
 
@@ -175,9 +173,7 @@ class Race:
         return median_interval(numpy.asarray([ratio(slow, fast) for slow, fast in pairs]))
 
     def best(self) -> Way:
-        """The fastest way, less every switch in it that is not faster by more than its interval;
-        the reference where what is left is not faster than it.
-        """
+        """The fastest way with its proven switches alone; the reference where it is no faster."""
         ratios = {
             way: compared[0]
             for way in self.alive[1:]
@@ -276,9 +272,7 @@ class Race:
         return [loss for block in self.blocks[way] for loss in block.losses]
 
     def _check_round(self, done: int) -> None:
-        """Drop ways that are clearly slower than the reference or than the leader; end when only
-        proven differences are left, or none that is worth more rounds.
-        """
+        """Drop ways that are clearly slower; end when no difference is left worth more rounds."""
         alive = self.alive[1:]
         ratios = {
             way: compared for way in alive if (compared := self.compared(self.reference, way))
@@ -326,9 +320,7 @@ def _peak(blocks: Sequence[Block]) -> int | None:
 
 
 def leaves_band(reference: Sequence[float], recent: Sequence[float]) -> bool:
-    """Whether recent losses are no longer those of the reference: one is not finite, or their
-    median is above the reference's by four times its spread and 5% of it.
-    """
+    """Whether recent losses are no longer in the band around those of the reference."""
     if not all(map(math.isfinite, recent)):
         return True
     finite = [loss for loss in reference if math.isfinite(loss)]

@@ -1,6 +1,4 @@
-"""Loads a language model from a GGUF file of llama.cpp: header, sizes and memory are checked before
-transformers reads the weights, as fp32.
-"""
+"""Loads a GGUF file of llama.cpp in fp32, after checking its header, sizes and memory."""
 
 from __future__ import annotations
 

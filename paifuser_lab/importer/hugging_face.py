@@ -1,6 +1,4 @@
-"""Loads a folder that transformers wrote: a config and safetensors. Nothing is downloaded, no code
-of the folder runs, and no pickle is read.
-"""
+"""Loads a folder that transformers wrote: nothing is downloaded, run or unpickled."""
 
 from __future__ import annotations
 

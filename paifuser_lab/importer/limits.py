@@ -1,6 +1,4 @@
-"""What all importers share: the limits of what a file may ask for, how its names are shown, and
-example inputs made up from the shapes that it declares, with a seed.
-"""
+"""What importers share: limits of what a file may ask for, its names shown, made-up inputs."""
 
 from __future__ import annotations
 

@@ -287,9 +287,7 @@ class _Module:
         return self.graph.call_function(known, args, kwargs)
 
     def _add(self, node: fx.Node, layer: nn.Module) -> str:
-        """Put a layer where it was in the model, else beside its weight; a layer that is called
-        twice is there once.
-        """
+        """Put a layer at its path in the model, else beside its weight; once if called twice."""
         stack = list((node.meta.get("nn_module_stack") or {"": ("", "")}).values())
         path, kind = (str(part) for part in stack[-1])
         path = path.partition("@")[0].removeprefix(self.prefix)  # "@1" is of a second call

@@ -168,9 +168,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return None if known is None else known.buffer
 
     def _touch(self, tensors: Iterable[Tensor], maker: str) -> None:
-        """Note that an operator reads tensors or, as their maker, returns them: unknown memory that
-        it returns is a new buffer, and unknown memory that it reads is not of this run.
-        """
+        """Note what an operator reads or, as `maker`, returns: unknown memory is a new buffer."""
         for tensor in tensors:
             storage = _storage_of(tensor)
             if storage is None or not storage.nbytes():

@@ -93,9 +93,7 @@ class SoleReaders:
         self._graphs: dict[str, fx.Graph | str] = {}
 
     def obstacle(self, layer: str) -> str:
-        """Why others may read the input of a layer after it; '' where nobody can. The layer was
-        called once, with one tensor.
-        """
+        """Why others may read the input of a layer that was called once, with one tensor; or ''."""
         block = self.calls[layer].caller
         node = self._call_in(block, layer)
         if isinstance(node, str):

@@ -35,9 +35,7 @@ DOUBT = "In the model as a whole it is expected to help less than others, or not
 
 @dataclass(frozen=True)
 class Advice:
-    """A step, the ms that it saves in each layer by itself, by estimates or measured there; what it
-    is expected to save of all of them, and what a search measured of it in the model.
-    """
+    """A step, what it saves in each layer by itself, and what is expected or measured of all."""
 
     step: Step
     topics: dict[str, None] = field(default_factory=dict)
@@ -203,9 +201,7 @@ def _unknown(profile: Profile, layer: str, against: Profile | None) -> str:
 
 
 def _reasons(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
-    """The layer's reasons; a step that the model already has is left out. A row of what an engine
-    runs elsewhere, or itself, has none.
-    """
+    """The layer's reasons, without steps that the model has; none for rows of an engine itself."""
     if row.joined_into is not None or row.layer == ENGINE_ROW:
         return
     for find in FINDERS:

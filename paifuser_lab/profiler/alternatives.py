@@ -75,9 +75,7 @@ def _tried(module: nn.Module, shape: tuple[int, ...], machine: Hardware) -> Iter
 def _trials(
     machine: Hardware, module: nn.Module, *, is_image: bool
 ) -> Iterator[tuple[Options, Change]]:
-    """Steps that could help a layer, each with its change of the layer and of the layer's input:
-    for fp32, another layout or dtype; for 16 bits, the layout.
-    """
+    """Steps that could help a layer, each with its change of the layer and of the layer's input."""
     if is_image:
         yield {"layout": {}}, methodcaller("to", memory_format=torch.channels_last)
     if float_dtype(module) != torch.float32:

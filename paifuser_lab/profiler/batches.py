@@ -186,9 +186,7 @@ class _Sweep:
         self.stop_if_asked()
 
     def predicted_bytes(self, batch: int) -> int | None:
-        """The memory that a batch will need, corrected by what the largest measured one needed;
-        None where neither fake tensors nor measured batches tell.
-        """
+        """A batch's memory, corrected by the largest measured one; None where nothing tells it."""
         measured = {
             size: row.peak_bytes for size, row in self.rows.items() if row.peak_bytes is not None
         }

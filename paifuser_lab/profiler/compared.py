@@ -1,6 +1,4 @@
-"""A baseline's profile and a variant's: side by side, how a layer changed, and why it is no faster.
-Layers are matched by path, also after folding and pruning.
-"""
+"""Two profiles, layers matched by path: side by side, what changed, and why it is no faster."""
 
 from __future__ import annotations
 

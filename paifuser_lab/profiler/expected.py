@@ -43,12 +43,10 @@ TOPICS = {
 
 
 class Coefficients(Record):
-    """What a kind of step leaves of a millisecond of each term, and the root mean square error of
-    the predicted logarithm on models that it was not fitted to.
-    """
+    """What a kind of step leaves of a millisecond of each term."""
 
     left: dict[str, float]
-    error: float
+    error: float  # root mean square, of the logarithm, on models that it was not fitted to
 
 
 class Calibration(Record):
@@ -131,9 +129,7 @@ def is_calibrated(profile: Profile) -> bool:
 
 
 def expected_of(profile: Profile, layer: str = "") -> list[Expected]:
-    """What each kind of step that suits a container's layers is expected to leave of their time,
-    the largest saving first. Empty where the coefficients do not hold.
-    """
+    """What each kind of step that suits these layers is expected to leave, the best first."""
     if not is_calibrated(profile):
         return []
     rows = [row for _, row in profile.walk(layer)]

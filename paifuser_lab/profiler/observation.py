@@ -1,6 +1,4 @@
-"""Everything measured of one workload, before it becomes the rows of a profile; and its layers as a
-tree of their paths: their order, their sums, and what their modules say.
-"""
+"""Everything measured of one workload, and its layers as a tree of their paths."""
 
 from __future__ import annotations
 

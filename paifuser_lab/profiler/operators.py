@@ -50,9 +50,7 @@ class Operators:
 def watch_operators(
     model: nn.Module, fresh_call: Callable[[], Callable[[], Any]], *, runs: int
 ) -> Operators:
-    """Run a model once to count its operators and a few times to time them; compiled parts run
-    eagerly, to be seen.
-    """
+    """Run a model once to count its operators and a few times to time them, nothing compiled."""
     operators = Operators()
     with torch.compiler.set_stance("force_eager"):
         for turn in range(runs + 1):

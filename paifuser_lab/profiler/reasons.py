@@ -80,9 +80,7 @@ def _slow_path(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 
 
 def _alternatives(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
-    """What another layout or dtype does to the layer alone, if measured: by a ratio, since its
-    time alone is not its time in the model.
-    """
+    """What another layout or dtype does to the layer alone, whose time differs from that inside."""
     for tried in row.alternatives:
         ratio = tried.here_ms / tried.there_ms
         is_layout = "layout" in tried.step

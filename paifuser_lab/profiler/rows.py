@@ -1,6 +1,4 @@
-"""Join an observation to a profile: one row per layer, totals by path, what binds each (computing,
-memory or overhead), and ceilings that no layer exceeds.
-"""
+"""Join an observation to a profile: a row a layer, what binds it, ceilings that none exceeds."""
 
 from __future__ import annotations
 

@@ -35,9 +35,7 @@ class Sink(Protocol):
         """Finish, after the last group."""
 
     def abort(self) -> None:
-        """Leave nothing half-written: the stream failed or was stopped (a resumable sink under a
-        journal keeps what is committed).
-        """
+        """Leave nothing half-written after a failure or stop, but what a journal has committed."""
 
 
 class Callback:

@@ -66,9 +66,7 @@ class _FileSink:
 
 
 class VideoSink(_FileSink):
-    """A video of the frames that the stage `Encode` has encoded, each at its own time; a frame that
-    was set aside leaves a gap. The file appears when the stream has ended well.
-    """
+    """A video of what `Encode` has encoded, each frame at its time; one set aside leaves a gap."""
 
     def __init__(self, path: str | Path, *, rate: float | Fraction = 25) -> None:
         super().__init__(path)

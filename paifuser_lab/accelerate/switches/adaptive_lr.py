@@ -15,9 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class AdaptiveRate(Switch):
-    """During each step the rate is the loop's times a factor, a pure function of the losses; the
-    loop and its schedulers see their own rate.
-    """
+    """During a step the rate is the loop's times a factor; the loop sees its own rate."""
 
     name = feature = "adaptive_lr"
     is_of_calls = False

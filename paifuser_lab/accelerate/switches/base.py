@@ -145,9 +145,7 @@ class Switch:
         return False
 
     def tend(self, course: Course, *, is_on: bool) -> str:
-        """Prepare, in a thread or between two steps of a loop that tries nothing else; why it
-        cannot go on, or nothing.
-        """
+        """Prepare, in a thread or between two steps; why it cannot go on, or nothing."""
         return ""
 
     def forget(self) -> None:

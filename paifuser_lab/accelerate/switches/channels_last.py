@@ -72,9 +72,7 @@ class ChannelsLast(Switch):
         return ""
 
     def turn_on(self, parts: Parts) -> None:
-        """Let `autograd.grad` give the gradients of weights in their own order, as `backward`
-        leaves them.
-        """
+        """Let `autograd.grad` give gradients in their weights' order, as `backward` does."""
         self._handles = [
             weight.register_hook(_like_its_weight)  # type: ignore[no-untyped-call]
             for model in parts.models

@@ -1,6 +1,4 @@
-"""Several processes that train one model: their gradients averaged in every step, or their weights
-every so many. In a single process there is nothing to do.
-"""
+"""Several processes that train one model: gradients averaged in each step, or weights at times."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ ALONE = "this process trains alone, so that there is nothing to exchange"
 
 
 class DataParallelism(Switch):
-    """Averages over the processes from the second step on; with the first one they become equal to
-    rank 0, the optimizer's state included.
-    """
+    """Averages from the second step on; in the first, all become equal to rank 0's state."""
 
     name = feature = "data_parallelism"
     is_of_calls = False

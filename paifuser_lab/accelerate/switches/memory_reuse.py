@@ -60,9 +60,7 @@ class MemoryReuse(Switch):
         kwargs: dict[str, Any],
         calls: Callable[[nn.Module], Call],
     ) -> str:
-        """Why the layers of a model cannot write into their inputs, with a copy called as `calls`
-        says; empty if they can.
-        """
+        """Why layers cannot write into their inputs, by a copy called as `calls` says; or ''."""
         if not _activations(model):
             return ""
         try:
@@ -100,9 +98,7 @@ def _outcome(
     *,
     in_place: bool,
 ) -> list[Tensor]:
-    """Outputs and gradients of a training step of a copy, and its inputs afterwards; the same
-    random numbers each time.
-    """
+    """Outputs, gradients and inputs after a copy's training step, with the same random numbers."""
     twin = copy.deepcopy(model)
     for layer in _activations(twin):
         layer.inplace = in_place

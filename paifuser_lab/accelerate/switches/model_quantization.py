@@ -15,9 +15,7 @@ FORMAT = "int8-weights"
 
 
 class ModelQuantization(Switch):
-    """Linear and convolution layers compute with weights rounded to int8; gradients pass straight
-    through to the fp32 weights.
-    """
+    """Weights of linear and convolution layers rounded to int8, with straight-through gradients."""
 
     name = feature = "model_quantization"
     is_exact = False

@@ -163,9 +163,7 @@ class Precision(Switch):
         return f"gradients scaled by {self.scale:.0f}, {self.skipped} steps skipped on overflow"
 
     def _unscaling(self, model: nn.Module, call: Call) -> Call:
-        """The call with weights, and inputs from another model, whose gradients are divided by the
-        scale.
-        """
+        """The call; gradients of its weights, and of inputs from another model, are unscaled."""
 
         def with_scaled_weights(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             args, kwargs = pytree.tree_map_only(Tensor, self._enter, (args, kwargs))

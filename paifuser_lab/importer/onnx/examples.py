@@ -22,9 +22,7 @@ Pair = tuple[int, int]
 
 
 def open_sizes(file: OnnxFile, batch: int, sizes: Mapping[str, int]) -> dict[str, Pair]:
-    """The sizes that the file leaves open, by name, each with its value in two examples; `sizes`
-    gives some by the user's choice.
-    """
+    """The sizes that the file leaves open, by name, with their values in two examples."""
     for name, size in sizes.items():
         check_count(f"sizes[{name!r}]", size, error=WorkloadError)
     found: dict[str, Pair] = {}

@@ -1,6 +1,4 @@
-"""Loads an ONNX file as a torch module whose output equals that of ONNX Runtime, or as a module
-that runs it there.
-"""
+"""Loads an ONNX file as a torch module with ONNX Runtime's output, or as one that runs it."""
 
 from __future__ import annotations
 

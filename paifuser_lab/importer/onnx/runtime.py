@@ -1,6 +1,4 @@
-"""Runs an ONNX file in ONNX Runtime: once in a process of its own, to see that it is harmless, and
-as a module where torch has no counterpart of its operators.
-"""
+"""Runs an ONNX file in ONNX Runtime: once apart, to see that it is harmless; or as a module."""
 
 from __future__ import annotations
 

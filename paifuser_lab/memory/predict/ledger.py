@@ -146,9 +146,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _without_values(func: Any) -> tuple[Any] | None:
-    """What an operator of an optimizer returns without running: fused ones change tensors in place
-    and have no fake version for all optimizers; the count of steps has no value.
-    """
+    """What an optimizer's operator returns without running; fused ones have no fake version."""
     if func is torch.ops.aten._local_scalar_dense.default:
         return (1.0,)
     name = func._schema.name
@@ -156,9 +154,7 @@ def _without_values(func: Any) -> tuple[Any] | None:
 
 
 def _in_its_layout(image: Tensor, output: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The normed image in the layout that a CPU computes: a 1×1 image, which is in both layouts,
-    becomes a plain one; its fake version keeps it channels last, and all that is made of it.
-    """
+    """The normed image in the layout of a CPU: a 1×1 one is plain, unlike its fake version."""
     if image.device.type != "cpu" or image.ndim != 4 or not image.is_contiguous():
         return output
     plain = torch.empty_like(output[0], memory_format=torch.contiguous_format)

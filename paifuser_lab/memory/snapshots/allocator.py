@@ -169,9 +169,7 @@ class Allocator:
         return self.pools[key]
 
     def _fitting(self, pool: FreeBlocks, size: int) -> Block | None:
-        """The best fitting free block. One too large to be split serves only requests near its
-        size; one behind which pages can be mapped counts with these.
-        """
+        """The best fitting free block; one too large to be split serves requests near its size."""
         blocks = pool.blocks_from(size)
         block = next(blocks, None)
         if block is None:

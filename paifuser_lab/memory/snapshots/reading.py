@@ -43,9 +43,7 @@ REMEDY = "write it anew with torch.cuda.memory._dump_snapshot."
 
 
 def read_snapshot(source: str | Path | dict[str, Any]) -> Snapshot:
-    """Read a file of `torch.cuda.memory._dump_snapshot`, of any version, without executing it; or
-    what `torch.cuda.memory._snapshot` returned in this process.
-    """
+    """Read a file of torch's `_dump_snapshot` without executing it, or what `_snapshot` gave."""
     if isinstance(source, dict):
         return _snapshot(source, LIVE)
     path = checked_path(source)

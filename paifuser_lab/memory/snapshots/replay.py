@@ -47,9 +47,7 @@ def replay(
     *,
     device: int | None = None,
 ) -> Replay:
-    """Simulate the recorded requests under the snapshot's own settings and others, within what the
-    device had when memory ran out, if it did.
-    """
+    """Simulate the recorded requests under its own settings and others, within the same limit."""
     chosen = snapshot.device(device)
     trace, segments = snapshot.trace(chosen), snapshot.segments_of(chosen)
     reserved = reserved_bytes(trace, segments)

@@ -1,6 +1,4 @@
-"""The subject of a checklist (the user's own loop, or a workload that is called a few times), and
-all measurements of it: watched once, timed in turn, its metric evaluated; and its lines.
-"""
+"""The subject of a checklist, all measurements of it, and the lines that its checks become."""
 
 from __future__ import annotations
 

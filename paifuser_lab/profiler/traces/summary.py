@@ -1,6 +1,4 @@
-"""Summarise the events of a trace: times by operator, layer and kernel. How the events of a thread
-nest is found from their times alone.
-"""
+"""Summarise the events of a trace, nested by their times alone, by operator, layer and kernel."""
 
 from __future__ import annotations
 

@@ -165,9 +165,7 @@ class VideoFile:
         yield from self._parts([], waiting)
 
     def _pictures(self, container: Any, stream: Any) -> Iterator[list[Packet]]:
-        """Groups of pictures: packets from a keyframe to the next whose frames are all shown after
-        those before it.
-        """
+        """Packets from a keyframe to the next whose frames are all shown after those before it."""
         pictures: list[Packet] = []
         latest = 0  # time shown in `pictures`, before the keyframe that may end it
         for packet in self._until_damage(container.demux(stream)):
