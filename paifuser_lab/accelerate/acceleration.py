@@ -40,7 +40,6 @@ class Acceleration:
 
     @property
     def is_on(self) -> bool:
-        """Whether it is in force."""
         return self.loop.watcher.is_on
 
     def add(self, feature: str, names: set[str], options: Mapping[str, Any]) -> None:
@@ -147,7 +146,6 @@ class Acceleration:
 
 
 def check_not_in_backward() -> None:
-    """Raise inside a running backward pass."""
     if is_in_backward():
         raise AccelerationError(
             "Acceleration cannot change inside a running backward pass; call it between two steps."

@@ -93,17 +93,14 @@ class Judging:
         return True
 
     def enter_optimizer(self) -> None:
-        """An optimizer begins its step."""
         if self.block is not None:
             self.block.enter_optimizer(self._now(is_measuring=True))
 
     def leave_optimizer(self) -> None:
-        """It has ended it."""
         if self.block is not None:
             self.block.leave_optimizer(self._now(is_measuring=True))
 
     def begin_step(self) -> None:
-        """The next step begins now."""
         self._last = self._now()
 
     def end_step(self) -> Moment:

@@ -64,7 +64,6 @@ class Loop:
 
     @property
     def notes(self) -> list[str]:
-        """What has happened, in order."""
         return list(self._notes.values())
 
     def note(self, text: str, subject: str = "") -> None:
@@ -139,7 +138,6 @@ class Loop:
     # What the watcher tells, in the order of a step: backward, then each optimizer's step.
 
     def begin_backward(self, losses: Sequence[Tensor]) -> None:
-        """A backward pass begins from these losses."""
         if any(loss.numel() == 1 for loss in losses):
             self._skips = False
         for switch in self._of_gradients():
@@ -170,7 +168,6 @@ class Loop:
         return all(answers)
 
     def after_step(self, optimizer: Optimizer) -> None:
-        """An optimizer has stepped."""
         self.count_passed()
         if optimizer not in self.parts.optimizers:
             self._meet(optimizer)

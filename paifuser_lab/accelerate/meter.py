@@ -24,7 +24,6 @@ class Moment(NamedTuple):
     cpu_s: float
 
     def since(self, earlier: Moment) -> Moment:
-        """The time between two moments."""
         return Moment(self.wall_s - earlier.wall_s, self.cpu_s - earlier.cpu_s)
 
 
@@ -77,11 +76,9 @@ class OpenBlock:
     _in_optimizers_s: float = 0.0  # of the step that runs now
 
     def enter_optimizer(self, now: Moment) -> None:
-        """An optimizer begins its step."""
         self._began = now
 
     def leave_optimizer(self, now: Moment) -> None:
-        """It has ended it."""
         if self._began is not None:
             self._in_optimizers_s += self._seconds(now.since(self._began))
             self._began = None

@@ -59,7 +59,6 @@ class Losses:
         self._late = 0  # how many of those held a step has been taken with
 
     def read(self) -> list[float]:
-        """Read what is held."""
         losses = [float(loss) for loss in self.held]
         self.is_late = not all(map(math.isfinite, losses[: self._late]))
         self.held.clear()
@@ -94,13 +93,11 @@ class Watcher:
         self._scale: tuple[Callable[..., Any], Callable[..., Any]] | None = None  # before, ours
 
     def start(self) -> None:
-        """Set the hooks."""
         self._end = register_optimizer_step_post_hook(self._after)
         self.watch(steps=True, losses=True)
         self.search()
 
     def stop(self) -> None:
-        """Remove the hooks."""
         self.end_search()
         self.watch(steps=False, losses=False)
         if self._end is not None:
@@ -164,7 +161,6 @@ class Watcher:
 
     @property
     def is_on(self) -> bool:
-        """Whether the hooks are set."""
         return self._end is not None
 
     @property

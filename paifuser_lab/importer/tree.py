@@ -75,7 +75,6 @@ class Tree:
         self.calls, self.computed_bytes = 0, 0
 
     def input(self, name: str, metas: Sequence[Tensor]) -> Traced:
-        """Declare an input."""
         name = identifier(name)
         while name in self.inputs or name in NOT_INPUTS or keyword.iskeyword(name):
             name += "_"
@@ -128,7 +127,6 @@ class Tree:
         return Size(self.graph.call_method("size", (value.node, axis)), each)
 
     def arithmetic(self, function: Callable[[Any, Any], Any], left: Size, right: Size) -> Size:
-        """A size computed from two others."""
         each = tuple(int(function(a, b)) for a, b in zip(left.each, right.each, strict=True))
         if len(set(each)) == 1:
             return Size(each[0], each)
@@ -255,7 +253,6 @@ class Tree:
 
 
 def _item(results: Sequence[Tensor], index: int) -> Tensor:
-    """One of several results."""
     return results[index]
 
 

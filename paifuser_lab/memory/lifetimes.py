@@ -120,7 +120,6 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._alive: dict[int, StorageWeakRef] = {}  # by buffer
 
     def enter(self, layer: str, args: Any, kwargs: Any) -> None:
-        """Note a call that begins."""
         caller = self._open[-1].layer if self._open else ""
         alone = args[0] if len(args) == 1 and not kwargs else None
         given = self._given(alone) if isinstance(alone, Tensor) else None
@@ -128,7 +127,6 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls.append(self._open[-1])
 
     def leave(self, layer: str, output: Any) -> None:
-        """Note a call that ends."""
         self._open.pop().end = self.step
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -195,13 +195,11 @@ class BlockSums:
 
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> BlockSums:
-        """Sums from plain data."""
         sums = tuple((str(name), int(operand)) for name, operand in data["sums"])
         return cls(Form.of_data(data["form"]), sums)
 
     @property
     def data(self) -> dict[str, Any]:
-        """The sums as plain data."""
         return {"form": self.form.data, "sums": [list(pair) for pair in self.sums]}
 
 

@@ -114,7 +114,6 @@ class _Sweep:
 
     @property
     def left_s(self) -> float:
-        """The seconds that are left."""
         return self.seconds - (time.perf_counter() - self.began)
 
     def check_weights(self) -> None:
@@ -395,7 +394,6 @@ class Trial:
 
 
 def with_time(row: BatchRow, samples: Samples) -> BatchRow:
-    """The row with the times of its samples."""
     latency_ms = samples.median_ms
     times = {
         "latency_ms": latency_ms,

@@ -49,7 +49,6 @@ def finished(observation: Observation) -> Profile:
 
 
 def profile_of(observation: Observation) -> Profile:
-    """The profile of an observation."""
     call_ms, _ = call_costs_ms()
     watching_ms = observation.recording_ms if observation.recorder else _watching_ms(observation)
     layers = (

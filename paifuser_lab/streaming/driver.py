@@ -56,7 +56,6 @@ class Driver:
     # from other threads
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def take(self) -> tuple[Result, ...] | None:
@@ -110,7 +109,6 @@ class Driver:
         self._thread.join()
 
     def report(self) -> StreamReport:
-        """The statistics now."""
         with self._lock:
             return self.statistics.report(self.dispatcher, self.state)
 
@@ -309,7 +307,6 @@ class Reader:
         self._thread = threading.Thread(target=self._run, daemon=True, name="paifuser-reader")
 
     def start(self) -> None:
-        """Begin to read."""
         self._thread.start()
 
     def grant(self, room: int) -> None:

@@ -51,7 +51,6 @@ class Frame:
 
     @property
     def seconds(self) -> float:
-        """When it is shown, in seconds."""
         return float(self.time * self.time_base)
 
     @property
@@ -60,7 +59,6 @@ class Frame:
         return None if self.image is None else (self.image.shape[1], self.image.shape[0])
 
     def with_(self, **changed: Any) -> Self:
-        """The frame with some fields changed."""
         return replace(self, **changed)
 
 

@@ -107,5 +107,4 @@ class Journal:
             ) from error
 
     def close(self) -> None:
-        """Let go of the file."""
         self._database.close()

@@ -69,7 +69,6 @@ class Parts:
 
 
 def weights_of(optimizer: Optimizer) -> list[Tensor]:
-    """The weights that an optimizer trains."""
     return [weight for group in optimizer.param_groups for weight in group["params"]]
 
 

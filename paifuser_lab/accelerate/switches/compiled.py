@@ -109,7 +109,6 @@ class Compiled(Switch):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the compiled code can be tried."""
         return self.thread is not None and not self.thread.is_alive() and not self.failure
 
     def forget(self) -> None:
@@ -126,7 +125,6 @@ class Compiled(Switch):
         return bool(self._graphs) and _graphs() - self._graphs > MOST_GRAPHS
 
     def why(self) -> str:
-        """Whether it is being compiled."""
         is_running = self.thread is not None and self.thread.is_alive()
         return "being compiled while the loop goes on" if is_running else ""
 

@@ -67,7 +67,6 @@ class _Conversion:
             self.values[value.name] = self.tree.input(value.name, metas)
 
     def run(self) -> fx.GraphModule:
-        """Convert all nodes, and return the module."""
         for index, node in enumerate(self.nodes):
             if node.output and node.output[0] in self.joined:
                 self.values[node.output[0]] = self.values[self.joined[node.output[0]]]

@@ -147,7 +147,6 @@ class OnnxFile:
 
     @cached_property
     def has_external_data(self) -> bool:
-        """Whether weights are in files of their own."""
         return any(
             tensor.data_location == onnx.TensorProto.EXTERNAL
             for graph in _graphs(self.model)

@@ -26,7 +26,6 @@ class _Graph:
         return readers[0] if is_sole and readers[0].op_type == kind else None
 
     def is_number(self, name: str, number: float) -> bool:
-        """Whether a value is a constant number."""
         value = self.constants.get(name)
         return value is not None and isclose(value, number, rel_tol=1e-3)
 

@@ -205,7 +205,6 @@ def heap_obstacle() -> str:
 
 @cache
 def process_heap() -> Heap:
-    """The heap of this process."""
     return Heap(load_library())
 
 

@@ -89,11 +89,9 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._look(0)
 
     def enter(self, layer: str, args: Any, kwargs: Any) -> None:
-        """A layer's call begins."""
         self.layer_path.append(layer)
 
     def leave(self, layer: str, output: Any) -> None:
-        """A layer's call ends."""
         self.layer_path.pop()
 
     def enter_storages(

@@ -106,7 +106,6 @@ def run(
 
 
 def _gradients(subject: Subject, observer: Observer) -> None:
-    """Compute the gradients of all weights."""
     subject.model.zero_grad(set_to_none=True)
     observer.enter(FORWARD)
     with torch.enable_grad():
@@ -117,7 +116,6 @@ def _gradients(subject: Subject, observer: Observer) -> None:
 
 
 def _update(optimizer: torch.optim.Optimizer, observer: Observer) -> None:
-    """Change the weights by their gradients."""
     observer.enter(OPTIMIZER)
     optimizer.step()
     observer.optimizer_state(

@@ -69,7 +69,6 @@ class Places(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **(kwargs or {}))
 
     def begin(self, phase: str) -> None:
-        """A phase of a step begins."""
         self.category = "workspace" if phase == OPTIMIZER else "activations"
 
     def enter(self, layer: str, args: Any, kwargs: Any) -> None:
@@ -80,7 +79,6 @@ class Places(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._marks[-1].__enter__()
 
     def leave(self, layer: str, output: Any) -> None:
-        """A layer's call ends."""
         self._layers.pop()
         self._marks.pop().__exit__(None, None, None)
 

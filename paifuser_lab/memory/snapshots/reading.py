@@ -226,7 +226,6 @@ class StackTable:
         self.index_of_frame: dict[int, int] = {}
 
     def index_of(self, frames: list[Any]) -> int:
-        """The index of a stack."""
         key = tuple(map(id, frames))
         index = self.seen.get(key)
         if index is None:

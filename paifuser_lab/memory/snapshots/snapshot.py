@@ -110,7 +110,6 @@ class Snapshot:
         return len(self.traces[device]) if device < len(self.traces) else 0
 
     def trace(self, device: int) -> Trace:
-        """The events of a device."""
         empty = numpy.zeros(0, numpy.int64)
         return self.traces[device] if self._events(device) else Trace(*[empty] * 6)
 
@@ -159,8 +158,6 @@ def segments_at(trace: Trace, segments: list[Segment], event: int) -> list[Segme
 
 
 class _Ranges:
-    """Segments by address."""
-
     def __init__(self, segments: list[Segment]) -> None:
         self.device = segments[0].device if segments else 0
         self.segments = sorted(

@@ -188,8 +188,6 @@ class LoopRun:
 
 
 class _Watch:
-    """The watchers of one loop."""
-
     def __init__(self) -> None:
         self.models, self.gradients = ModelWatch(), GradientWatch()
         self.memory: Memory | None = None

@@ -28,7 +28,6 @@ NO_LAUNCHES = ("HostFunc", "Attribute")
 
 
 def summary_of(events: Events) -> TraceSummary:
-    """The summary of a trace."""
     table = Table(events)
     nesting = nest(table)
     own, total = _device_times(table, nesting)

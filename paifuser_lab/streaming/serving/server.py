@@ -178,7 +178,6 @@ class Handler(tornado.web.RequestHandler):
     get = head = post = put = patch = delete = options = respond
 
     def send(self, status: int, content: Any) -> None:
-        """Send JSON."""
         self.set_status(status)
         if status == 503:
             self.set_header("Retry-After", "1")

@@ -48,7 +48,6 @@ class Classes:
         return label_of(int(self.classes[0]), self.names)
 
     def as_json(self) -> Any:
-        """As JSON values."""
         return {
             "classes": [
                 {"label": label_of(int(index), self.names), "score": round(float(score), 6)}
@@ -70,7 +69,6 @@ class Boxes:
         return len(self.boxes)
 
     def as_json(self) -> Any:
-        """As JSON values."""
         return {
             "boxes": [
                 {
@@ -160,7 +158,6 @@ class Postprocess(Opened):
         return [self.answered(item) for item in items]
 
     def answered(self, frame: Frame) -> Frame:
-        """A frame with its answer."""
         if not isinstance(frame, Frame) or frame.output is None:
             raise StreamError("A frame has no output; put Infer before Postprocess in the stream.")
         return frame.with_(answer=self.answer(frame.output, frame), output=None)

@@ -39,7 +39,6 @@ class Overlay(Opened):
 
 
 def drawn(frame: Frame) -> Frame:
-    """A frame with its answer on its image."""
     draw = DRAWN.get(type(frame.answer))
     if draw is None or frame.image is None:
         return frame
@@ -47,7 +46,6 @@ def drawn(frame: Frame) -> Frame:
 
 
 def colour_of(index: int) -> tuple[int, int, int]:
-    """The colour of a class."""
     return COLOURS[index % len(COLOURS)]
 
 

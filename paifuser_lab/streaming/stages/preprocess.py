@@ -113,7 +113,6 @@ class Preprocess(Opened):
         return [self.prepared(frame_of(item)) for item in items]
 
     def prepared(self, frame: Frame) -> Frame:
-        """A frame with its tensor."""
         if frame.image is None:
             raise StreamError("A frame without its image cannot be preprocessed; do that first.")
         tensor, fit = self._resized(frame.image)

@@ -143,7 +143,6 @@ def _bias_behind(call: Call, outputs: int) -> Constant | None:
 
 @operator("BatchNormalization")
 def batch_norm(call: Call) -> Value:
-    """A batch-norm with the statistics of training."""
     if call.attribute("training_mode", 0) or len(call.node.output) > 1:
         raise NotConvertibleError("it is exported in training mode")
     scale, bias, mean, variance = (call.weight(index).tensor for index in range(1, 5))
@@ -156,7 +155,6 @@ def batch_norm(call: Call) -> Value:
 
 @operator("LayerNormalization")
 def layer_norm(call: Call) -> Value:
-    """A layer-norm over the last dimensions."""
     if len([name for name in call.node.output if name]) > 1:
         raise NotConvertibleError("its mean is read, which torch does not return")
     x, scale = call.value(0), call.weight(1)
@@ -189,7 +187,6 @@ def group_norm(call: Call) -> Value:
 
 @operator("MaxPool")
 def max_pool(call: Call) -> Value:
-    """A maximum over windows."""
     if len([name for name in call.node.output if name]) > 1:
         raise NotConvertibleError("it returns indices, which count otherwise than torch's")
     kernel = tuple(call.attribute("kernel_shape"))
@@ -202,7 +199,6 @@ def max_pool(call: Call) -> Value:
 
 @operator("AveragePool")
 def average_pool(call: Call) -> Value:
-    """An average over windows."""
     kernel = tuple(call.attribute("kernel_shape"))
     counts_padding = bool(call.attribute("count_include_pad", 0))
     begin, end = _pads(call, len(kernel))
@@ -223,7 +219,6 @@ def average_pool(call: Call) -> Value:
 
 @operator("GlobalAveragePool", "GlobalMaxPool")
 def global_pool(call: Call) -> Value:
-    """One value for each channel."""
     kind = "AdaptiveAvgPool" if call.node.op_type == "GlobalAveragePool" else "AdaptiveMaxPool"
     layer = _of_rank(nn, kind, call.rank(0) - 2)(1)
     return call.tree.layer(call.path, layer, {}, call.value(0))  # type: ignore[no-any-return]

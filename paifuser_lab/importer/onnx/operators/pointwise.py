@@ -133,7 +133,6 @@ def silu(call: Call) -> Value:
 
 @operator("LeakyRelu", "Elu", "Celu")
 def leaky(call: Call) -> Value:
-    """Activations with a slope."""
     if call.node.op_type == "LeakyRelu":
         return activation(call, nn.LeakyReLU(float(call.attribute("alpha", 0.01))))
     kind = nn.ELU if call.node.op_type == "Elu" else nn.CELU
@@ -142,7 +141,6 @@ def leaky(call: Call) -> Value:
 
 @operator("HardSigmoid")
 def hard_sigmoid(call: Call) -> Value:
-    """A line between two limits."""
     alpha, beta = float(call.attribute("alpha", 0.2)), float(call.attribute("beta", 0.5))
     if abs(alpha - 1 / 6) < 1e-6 and beta == 0.5:
         return activation(call, nn.Hardsigmoid())
@@ -152,7 +150,6 @@ def hard_sigmoid(call: Call) -> Value:
 
 @operator("PRelu")
 def prelu(call: Call) -> Value:
-    """A learned slope for negative values."""
     x, slope = call.value(0), call.value(1)
     negative = call.call(torch.mul, call.call(torch.clamp, x, None, 0), slope)
     return call.call(torch.add, call.call(F.relu, x), negative)  # type: ignore[no-any-return]
@@ -168,7 +165,6 @@ def cast(call: Call) -> Value:
 
 @operator("CastLike")
 def cast_like(call: Call) -> Value:
-    """The dtype of another tensor."""
     return _cast(call, dtype_of(call.value(1)))
 
 
@@ -180,7 +176,6 @@ def _cast(call: Call, dtype: torch.dtype) -> Value:
 
 @operator("Where")
 def where(call: Call) -> Value:
-    """One of two values."""
     return call.call(torch.where, call.value(0), call.value(1), call.value(2))  # type: ignore[no-any-return]
 
 

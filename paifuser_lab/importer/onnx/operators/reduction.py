@@ -14,22 +14,18 @@ from .registry import OPERATORS, Call, operator
 
 
 def _l1(x: Tensor, dim: list[int], keepdim: bool) -> Tensor:
-    """The sum of magnitudes."""
     return x.abs().sum(dim=dim, keepdim=keepdim)
 
 
 def _l2(x: Tensor, dim: list[int], keepdim: bool) -> Tensor:
-    """The Euclidean norm."""
     return x.square().sum(dim=dim, keepdim=keepdim).sqrt()
 
 
 def _sum_square(x: Tensor, dim: list[int], keepdim: bool) -> Tensor:
-    """The sum of squares."""
     return x.square().sum(dim=dim, keepdim=keepdim)
 
 
 def _product(x: Tensor, dim: list[int], keepdim: bool) -> Tensor:
-    """The product of values."""
     for axis in sorted((axis % x.ndim for axis in dim), reverse=True):
         x = x.prod(dim=axis, keepdim=keepdim)
     return x
@@ -57,7 +53,6 @@ OPERATORS.update(dict.fromkeys(REDUCTIONS, _reduced))
 
 @operator("ArgMax", "ArgMin")
 def arg_max(call: Call) -> Value:
-    """Where the largest or smallest value is."""
     call.flag("select_last_index", (0,), 0)
     function = torch.argmax if call.node.op_type == "ArgMax" else torch.argmin
     axis, keeps = int(call.attribute("axis", 0)), bool(call.attribute("keepdims", 1))
@@ -66,7 +61,6 @@ def arg_max(call: Call) -> Value:
 
 @operator("TopK")
 def top_k(call: Call) -> list[Value]:
-    """The largest values and where they are."""
     count = call.integers(1, "k")
     if not count:
         raise NotConvertibleError("it takes a computed number of values")
@@ -76,7 +70,6 @@ def top_k(call: Call) -> list[Value]:
 
 @operator("CumSum")
 def cum_sum(call: Call) -> Value:
-    """Running sums."""
     call.flag("exclusive", (0,), 0)
     call.flag("reverse", (0,), 0)
     return call.call(torch.cumsum, call.value(0), (call.integers(1) or [0])[0])  # type: ignore[no-any-return]
@@ -84,7 +77,6 @@ def cum_sum(call: Call) -> Value:
 
 @operator("Einsum")
 def einsum(call: Call) -> Value:
-    """A sum of products by the names of dimensions."""
     equation = str(call.attribute("equation"))
     if not set(equation) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ,.-> "):
         raise NotConvertibleError("its equation is none")

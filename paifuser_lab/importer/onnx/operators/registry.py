@@ -39,7 +39,6 @@ class Call:
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
-        """The attributes as Python values."""
         return {entry.name: onnx.helper.get_attribute_value(entry) for entry in self.node.attribute}
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -78,7 +77,6 @@ class Call:
         return shape_of(self.value(index))
 
     def rank(self, index: int) -> int:
-        """The number of dimensions of an input."""
         return len(self.shape(index))
 
     def sizes(self, index: int) -> list[Size]:

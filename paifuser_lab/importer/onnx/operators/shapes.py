@@ -42,7 +42,6 @@ def _size(call: Call, value: Value, axis: int) -> Size:
 
 @operator("Flatten")
 def flatten(call: Call) -> Value:
-    """Two dimensions."""
     axis = int(call.attribute("axis", 1))
     if axis == 1:
         return call.call(torch.flatten, call.value(0), 1)  # type: ignore[no-any-return]
@@ -56,14 +55,12 @@ def flatten(call: Call) -> Value:
 
 @operator("Transpose")
 def transpose(call: Call) -> Value:
-    """Another order of the dimensions."""
     order = call.attribute("perm", list(reversed(range(call.rank(0)))))
     return call.call(torch.permute, call.value(0), [int(axis) for axis in order])  # type: ignore[no-any-return]
 
 
 @operator("Squeeze")
 def squeeze(call: Call) -> Value:
-    """Without dimensions of size 1."""
     axes = call.integers(1, "axes")
     if axes is None:
         return call.call(torch.squeeze, call.value(0))  # type: ignore[no-any-return]
@@ -72,7 +69,6 @@ def squeeze(call: Call) -> Value:
 
 @operator("Unsqueeze")
 def unsqueeze(call: Call) -> Value:
-    """With dimensions of size 1."""
     value, axes = call.value(0), call.integers(1, "axes") or []
     rank = call.rank(0) + len(axes)
     for axis in sorted(axis % rank for axis in axes):
@@ -82,14 +78,12 @@ def unsqueeze(call: Call) -> Value:
 
 @operator("Concat")
 def concat(call: Call) -> Value:
-    """Tensors in a row."""
     parts = [call.value(index) for index in range(len(call.inputs))]
     return call.call(torch.cat, parts, dim=int(call.attribute("axis")))  # type: ignore[no-any-return]
 
 
 @operator("Split")
 def split(call: Call) -> list[Value]:
-    """A tensor in parts."""
     axis = int(call.attribute("axis", 0))
     parts = call.integers(1, "split")
     if parts is None:
@@ -128,7 +122,6 @@ def _bounds(call: Call, index: int, attribute: str) -> list[Size]:
 
 
 def _sliced(x: Tensor, axis: int, start: int, end: int, step: int) -> Tensor:
-    """A part of a tensor along one dimension."""
     result: Tensor = torch.ops.aten.slice.Tensor(x, axis, start, min(end, END), step)
     return result
 
@@ -175,7 +168,6 @@ def gather_elements(call: Call) -> Value:
 
 @operator("GatherND")
 def gather_nd(call: Call) -> Value:
-    """Values at some places."""
     call.flag("batch_dims", (0,), 0)
     return call.call(_at_places, call.value(0), call.value(1))  # type: ignore[no-any-return]
 
@@ -187,7 +179,6 @@ def _at_places(x: Tensor, places: Tensor) -> Tensor:
 
 @operator("ScatterND")
 def scatter_nd(call: Call) -> Value:
-    """A tensor with other values at some places."""
     call.flag("reduction", ("none",), "none")
     return call.call(_put_at, call.value(0), call.value(1), call.value(2))  # type: ignore[no-any-return]
 
@@ -214,13 +205,11 @@ def expand(call: Call) -> Value:
 
 @operator("Tile")
 def tile(call: Call) -> Value:
-    """Repeated as a whole."""
     return call.call(Tensor.repeat, call.value(0), call.sizes(1))  # type: ignore[no-any-return]
 
 
 @operator("Pad")
 def pad(call: Call) -> Value:
-    """With values around it."""
     mode = call.flag("mode", ("constant", "reflect", "edge"), "constant")
     pads, rank = call.integers(1, "pads") or [], call.rank(0)
     axes = call.integers(3) or list(range(rank))
@@ -241,7 +230,6 @@ def pad(call: Call) -> Value:
 
 @operator("Resize", "Upsample")
 def resize(call: Call) -> Value:
-    """An image of another size."""
     mode = call.flag("mode", ("nearest", "linear", "cubic"), "nearest")
     how = call.attribute("coordinate_transformation_mode", "half_pixel")
     is_resize = call.node.op_type == "Resize" and call.opset > 10
@@ -285,7 +273,6 @@ def _is_torch_nearest(how: str, rounding: str, scales: list[float]) -> bool:
 
 @operator("ConstantOfShape")
 def constant_of_shape(call: Call) -> Value:
-    """A tensor of one value."""
     value = call.attribute("value")
     fill = torch.zeros(1) if value is None else tensor_of(value, Path())
     return call.call(torch.full, call.sizes(0), fill.item(), dtype=fill.dtype)  # type: ignore[no-any-return]
@@ -293,7 +280,6 @@ def constant_of_shape(call: Call) -> Value:
 
 @operator("Range")
 def range_(call: Call) -> Value:
-    """Numbers with a step."""
     if all(isinstance(call.inputs[index], Constant) for index in range(3)):
         start, end, step = (call.operand(index) for index in range(3))
         return call.call(torch.arange, start, end, step, dtype=dtype_of(call.value(0)))  # type: ignore[no-any-return]
@@ -303,7 +289,6 @@ def range_(call: Call) -> Value:
 
 @operator("Trilu")
 def trilu(call: Call) -> Value:
-    """A triangle of a matrix."""
     diagonal = (call.integers(1) or [0])[0]
     function = torch.triu if call.attribute("upper", 1) else torch.tril
     return call.call(function, call.value(0), diagonal)  # type: ignore[no-any-return]

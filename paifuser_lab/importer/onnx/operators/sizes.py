@@ -40,7 +40,6 @@ def shape(call: Call) -> Sizes:
 
 @operator("Size")
 def size(call: Call) -> Sizes:
-    """The number of elements of a tensor."""
     total = Size(1, (1,) * call.tree.examples)
     for item in shape(call).items:
         total = call.tree.arithmetic(python.mul, total, item)
