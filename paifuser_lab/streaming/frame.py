@@ -29,25 +29,16 @@ class Fit:
 class Frame:
     """An image with its time, and what the stages made of it."""
 
-    image: Image | None
-    """Height × width × 3, RGB; None once nothing needs it any more."""
-    time: int = 0
-    """When it is shown, in units of `time_base`."""
+    image: Image | None  # height × width × 3, RGB; None once nothing needs it any more
+    time: int = 0  # when it is shown, in units of `time_base`
     time_base: Fraction = MILLISECOND
-    name: str = ""
-    """The file or key that it came from, if it has one."""
-    tensor: Any = None
-    """The model's input, without the batch dimension."""
-    fit: Fit | None = None
-    """How the image lies in `tensor`."""
-    output: Any = None
-    """The model's output, without the batch dimension."""
-    answer: Any = None
-    """What the output means: classes, boxes or a mask."""
-    preview: bytes = b""
-    """A small JPEG of it, of a few frames a second."""
-    packet: Any = None
-    """The frame encoded for a video, in place of its image."""
+    name: str = ""  # the file or key that it came from, if it has one
+    tensor: Any = None  # the model's input, without the batch dimension
+    fit: Fit | None = None  # how the image lies in `tensor`
+    output: Any = None  # the model's output, without the batch dimension
+    answer: Any = None  # what the output means: classes, boxes or a mask
+    preview: bytes = b""  # a small JPEG of it, of a few frames a second
+    packet: Any = None  # the frame encoded for a video, in place of its image
 
     @property
     def seconds(self) -> float:
@@ -96,8 +87,7 @@ class Pictures:
     times: tuple[int, ...]
     shown: tuple[int, ...]
     time_base: Fraction
-    rotation: int = 0
-    """Degrees, counter-clockwise, by which the decoded image is turned before it is shown."""
+    rotation: int = 0  # degrees counter-clockwise that the decoded image is turned by
 
     @property
     def parts(self) -> tuple[bytes, ...]:

@@ -19,8 +19,7 @@ from ..variant.open import load
 from ..workload import Inputs, Workload
 
 ModelSource = str | Path | Workload | Variant
-Example = Tensor | Sequence[Tensor]
-"""The tensors of one call without their batch dimension: one, or in order."""
+Example = Tensor | Sequence[Tensor]  # of one call, without their batch dimension
 
 
 class _Bare(NamedTuple):

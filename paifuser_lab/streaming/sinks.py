@@ -18,8 +18,7 @@ from .stages.answer import as_json
 from .stages.encode import Encoded, configure
 
 FORMATS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska"}
-ROWS = 1024
-"""Of a row group."""
+ROWS = 1024  # of a row group
 
 
 class _FileSink:
@@ -177,8 +176,7 @@ def _options(path: Path, base: Fraction) -> dict[str, str]:
 class ParquetSink(_FileSink):
     """A table of index, seconds, name, answer as JSON, latency and error.
 
-    The answer of a value that is no frame is the value itself. The file appears when the stream has
-    ended well.
+    The answer of a value that is no frame is the value itself.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -20,8 +20,7 @@ from ..model import ModelSource, portable, received
 from .service import DRAIN_S, SIGNALS, Limits, Predictor, Service, listen
 
 LOOK_S = 0.25
-PATIENCE_S = 5.0
-"""Until a person is told what is waited for."""
+PATIENCE_S = 5.0  # until a person is told what is waited for
 METRICS = "Ray Serve counts requests itself, for the metrics port of each machine of its cluster."
 
 

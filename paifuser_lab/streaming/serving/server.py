@@ -13,11 +13,9 @@ from tornado.httpserver import HTTPServer
 
 from .service import DESCRIBES, DRAIN_S, SIGNALS, Limits, Metrics, Predictor, Service, listen
 
-DISCARDED = 8
-"""Times the limit of a body that is read and thrown away, so that the client reads the refusal."""
+DISCARDED = 8  # times the limit of a body that is read all the same, so that the refusal is read
 IDLE_S = 75.0
-GRACE_S = 0.1
-"""After a stop, until what clients have sent before it is read."""
+GRACE_S = 0.1  # after a stop, until what clients have sent before it is read
 GONE = 499  # the client closed its connection, as nginx has it
 
 

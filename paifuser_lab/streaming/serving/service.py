@@ -22,8 +22,7 @@ from ..stages.answer import Postprocess, as_json, kind_of
 from ..stages.preprocess import Preprocess
 from .inputs import UnsupportedError, read_body
 
-DRAIN_S = 30.0
-"""Until what has come is answered, after a stop."""
+DRAIN_S = 30.0  # until what has come is answered, after a stop
 BACKLOG = 1024
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 METHODS = {

@@ -16,20 +16,14 @@ from ..optional import pyav
 from ..source import Group
 from ..stages.decode import frames_of, turned
 
-DECODED_BYTES = 256 << 20
-"""Of the decoded frames of a group, which a worker holds at a time."""
+DECODED_BYTES = 256 << 20  # of the decoded frames of a group, which a worker holds at a time
 MICROSECONDS = 1_000_000
-MOST_FRAMES = 32
-"""Of a group."""
-LONGEST = 600
-"""Frames of a group of pictures that is taken apart: its first ones are decoded for each part."""
-WHOLE = {"mjpeg", "prores"}
-"""Codecs whose frames refer to no others."""
-REFRESHED = {"h264", "hevc"}
-"""Codecs that may refresh their pictures piece by piece, without keyframes that are whole."""
+MOST_FRAMES = 32  # of a group
+LONGEST = 600  # frames of a group of pictures whose first ones are decoded for each of its parts
+WHOLE = {"mjpeg", "prores"}  # codecs whose frames refer to no others
+REFRESHED = {"h264", "hevc"}  # whose pictures may be refreshed in pieces, without whole keyframes
+# codecs whose groups of pictures decode alone to what the file decodes to in turn
 SPLIT = WHOLE | REFRESHED | {"vp8", "vp9", "av1", "mpeg1video", "mpeg2video", "gif"}
-"""Codecs whose groups of pictures decode alone to what the file decodes to in turn."""
-
 
 # how many frames a group has, and what it sends
 Portion = tuple[int, Pictures | list[Frame]]

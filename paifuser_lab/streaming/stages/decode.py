@@ -15,8 +15,7 @@ from ..frame import Frame, Image, Photos, Pictures, frame_of
 from ..optional import pyav
 from ..stage import FrameError, Opened
 
-MAX_PIXELS = 100_000_000
-"""Of an image: a small file may unpack to more memory than there is."""
+MAX_PIXELS = 100_000_000  # of an image: a small file may unpack to more memory than there is
 IMAGE_FORMATS = ("JPEG", "PNG")
 
 
