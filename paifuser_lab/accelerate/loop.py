@@ -18,7 +18,7 @@ from .meter import Meter
 from .race import PLAIN, LossWatch, Way
 from .switches import SWITCHES, Parts, Switch
 from .switches.base import Call, Refusal
-from .watcher import Watched, Watcher, has_autocast
+from .watcher import Watcher, has_autocast
 
 logger = logging.getLogger("paifuser_lab.accelerate")
 CHECK_EVERY = 10  # steps between looks at the structure
@@ -216,18 +216,17 @@ class Loop:
         state = (self.judging.is_at_rest, self.on, self.lately)
         if state == self._watched_state or not self.watcher.is_on:
             return
-        self._watched_state, watched = state, Watched()
+        self._watched_state = state
+        steps = losses = calls = True
         if self.judging.is_at_rest:
             on = [switch for label, switch in self.switches.items() if label in self.on]
-            watched = Watched(
-                steps=bool(self.lately) or any(switch.follows_steps for switch in on),
-                losses=not all(switch.is_exact for switch in on),
-                calls=any(switch.is_of_calls for switch in on),
-            )
-        self.watcher.watch(steps=watched.steps, losses=watched.losses)
-        self.watcher.pass_over(() if any(watched) else self.parts.optimizers)
+            steps = bool(self.lately) or any(switch.follows_steps for switch in on)
+            losses = not all(switch.is_exact for switch in on)
+            calls = any(switch.is_of_calls for switch in on)
+        self.watcher.watch(steps=steps, losses=losses)
+        self.watcher.pass_over(() if steps or losses or calls else self.parts.optimizers)
         for call in self.calls.values():
-            if watched.calls:
+            if calls:
                 call.place()
             else:
                 call.pause()

@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -30,14 +30,6 @@ UNSCALED = "_loss_before_scaling"  # an attribute of a loss that a GradScaler ha
 PASS_OVER = 49  # steps of a loop at rest between two that are told of
 MOST_LOSSES = 256  # held unread, as in a loop that updates its weights by hand
 REMEDY = "with acceleration on; lab.disable() runs the loop without it"
-
-
-class Watched(NamedTuple):
-    """What is watched of a loop's steps beside that they end, at a cost for each of them."""
-
-    steps: bool = True  # that they begin
-    losses: bool = True
-    calls: bool = True
 
 
 class Listener(Protocol):
