@@ -136,11 +136,9 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.phase not in self.peaks or total > self.peaks[self.phase].total:
             held = dict(self._held)
             held["workspace"] = held.get("workspace", 0) + workspace
-            self.peaks[self.phase] = Peak(total, held, dict(self._layers), self._moment())
-
-    def _moment(self) -> str:
-        layer = self.layer_path[-1] if self.layer_path else ""
-        return f"{self.phase}, in {layer}" if layer else self.phase
+            layer = self.layer_path[-1] if self.layer_path else ""
+            moment = f"{self.phase}, in {layer}" if layer else self.phase
+            self.peaks[self.phase] = Peak(total, held, dict(self._layers), moment)
 
 
 def _without_values(func: Any) -> tuple[Any] | None:

@@ -62,16 +62,6 @@ def _copies(*positions: int) -> Formula:
     return formula
 
 
-def _roll(args: tuple[Any, ...], output: Any) -> int:
-    """Several dimensions are rolled one after the other."""
-    return int(output.nbytes) if len(args[1]) > 1 else 0
-
-
-def _safe_softmax(args: tuple[Any, ...], output: Any) -> int:
-    """Which scores are minus infinity."""
-    return int(args[0].numel())
-
-
 def _is_on_cpu(args: tuple[Any, ...]) -> bool:
     return next((leaf.device.type == "cpu" for leaf in args if isinstance(leaf, Tensor)), False)
 
@@ -82,8 +72,10 @@ FORMULAS: dict[Any, Formula] = {
     aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten.native_layer_norm.default: _copies(0),
     aten.native_layer_norm_backward.default: _copies(0, 1),
-    aten.roll.default: _roll,
-    aten._safe_softmax.default: _safe_softmax,
+    # several dimensions are rolled one after the other
+    aten.roll.default: lambda args, output: int(output.nbytes) if len(args[1]) > 1 else 0,
+    # which scores are minus infinity
+    aten._safe_softmax.default: lambda args, output: int(args[0].numel()),
 }
 
 

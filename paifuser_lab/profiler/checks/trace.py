@@ -12,7 +12,7 @@ from ...errors import MeasureError
 
 LOOP = "paifuser_lab: the loop"
 MODEL = "paifuser_lab: a model's call"
-WATCHING = "paifuser_lab: watching"
+WATCHING = "paifuser_lab: watching"  # which the loop alone would not do
 SYNCHRONIZE = "paifuser_lab: synchronize"
 BACKWARD = "autograd::engine::evaluate_function"
 BATCH = "enumerate(DataLoader)#"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any
@@ -85,11 +85,6 @@ def _counted(gradient: Tensor) -> Tensor:
     )
 
 
-def watching_time() -> AbstractContextManager[Any]:
-    """Mark time of the watching, which the loop alone would not take."""
-    return record_function(WATCHING)
-
-
 @dataclass
 class ModelWatch:
     """Observations of the outermost calls of models, in order."""
@@ -104,7 +99,7 @@ class ModelWatch:
         """An outermost call of a model begins."""
         stack, is_call = ExitStack(), not (_is_in_backward() or is_traced())
         if is_call:
-            with watching_time():
+            with record_function(WATCHING):
                 self._note_call(model)
             stack.enter_context(record_function(MODEL))
         self._open.append((stack, is_call))
@@ -210,7 +205,7 @@ class _Watch:
         is_captured = _uses_cuda() and torch.cuda.is_current_stream_capturing()
         if get_ident() != self.thread or is_captured or is_traced():
             return
-        with watching_time():
+        with record_function(WATCHING):
             self.gradients.count(optimizer)
         self._measure_memory()
 
@@ -218,7 +213,7 @@ class _Watch:
         """Keep the moment of the highest use; after a step most memory is free again."""
         if not _uses_cuda():
             return
-        with watching_time():
+        with record_function(WATCHING):
             now = torch.cuda.memory_stats()
             sizes = [
                 now.get(f"{kind}_bytes.all.current", 0)
