@@ -1,6 +1,4 @@
-"""The pool on a CPU: thresholds set and restored in any order of use, the limit, and what the real
-allocator then does.
-"""
+"""The pool on a CPU: thresholds set and restored, the limit, and what the allocator then does."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Packing: no two live buffers overlap, no packing beats the lower bound, and best fit is never
-better than the integer program's optimum.
-"""
+"""Packing: no two live buffers overlap, and nothing beats the lower bound or the optimum."""
 
 from __future__ import annotations
 

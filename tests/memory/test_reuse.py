@@ -1,6 +1,4 @@
-"""The step `reuse`: activations and sums in place only where that is proven, and the same output to
-the bit.
-"""
+"""The step `reuse`: in place only where that is proven, and the same output to the bit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The batch size worth running: which batches are tried, what is chosen, and that memory is never
-asked for past the limit.
-"""
+"""Which batches are tried and chosen, and that memory is never asked for past the limit."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ from tests.support.models import Small, images, unchecked
 
 @pytest.fixture
 def pace(monkeypatch):
-    """Latency by a formula instead of a clock: 4 ms a call and 1 ms an example, unless a test says
-    otherwise.
-    """
+    """Latency by a formula instead of a clock: 4 ms a call and 1 ms an example by default."""
     turns: list[tuple[int, ...]] = []
     formula = {"ms": lambda batch: 4.0 + batch, "now_s": 0.0, "calls_a_round": 0}
 

@@ -1,6 +1,4 @@
-"""What binds a layer: the roofs over it, what lies around its operators, and ceilings that a layer
-itself beats.
-"""
+"""What binds a layer: its roofs, what lies around its operators, ceilings that a layer beats."""
 
 from __future__ import annotations
 

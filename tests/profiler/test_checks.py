@@ -1,6 +1,4 @@
-"""The performance checklist: each line on a real loop that passes, one that fails, and one that
-cannot tell.
-"""
+"""The performance checklist on loops that pass, that fail, and that cannot tell."""
 
 from __future__ import annotations
 
@@ -383,9 +381,7 @@ def test_split_memory_is_checked_on_a_gpu(memory: Memory, outcome: str) -> None:
 
 
 class Minding(nn.Module):
-    """A model whose call counts as the longer the more threads there are, or where its weight is
-    not channels-last.
-    """
+    """Its call counts as longer with more threads, or where its weight is not channels-last."""
 
     last_ms = 0.0
 

@@ -1,6 +1,4 @@
-"""The clock: every moment goes to the layer on top, whatever happens inside it, and watching is
-taken out again.
-"""
+"""The clock: every moment goes to the layer on top, and watching is taken out again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What operators cost: FLOPs to the digit of torch's own counter, multiply-adds by hand, and bytes
-that were really moved.
-"""
+"""What operators cost: FLOPs as torch counts them, multiply-adds by hand, bytes really moved."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Drawings of profiles: what they show, what a mark says when it is pointed at, and that names
-cannot break them.
-"""
+"""Drawings of profiles: what they show, what a mark says, and that names cannot break them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A profile: a row a layer whatever the model does, totals that add up, and a model that is left as
-it was.
-"""
+"""A profile: a row a layer, totals that add up, and a model that is left as it was."""
 
 from __future__ import annotations
 

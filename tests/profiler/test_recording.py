@@ -1,6 +1,4 @@
-"""What torch's profiler saw, joined to layers: bytes held, kernels, and gradients; from events made
-by hand and from a real run.
-"""
+"""What torch's profiler saw, joined to layers: from events made by hand and from a real run."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ def test_kernels_belong_to_the_layer_whose_operator_started_them() -> None:
 
 
 def test_the_drivers_numbers_are_not_those_of_operators() -> None:
-    """A launch is numbered by the driver; here its number is that of an operator that comes later,
-    in another layer.
-    """
+    """A launch has the driver's number, here that of a later operator in another layer."""
     launch = Event("cudaLaunchKernel", 14, 15, number=2, link=1)
     events = [
         mark("a", 10, 20),
@@ -115,9 +111,7 @@ def test_gradients_belong_to_the_layer_whose_operator_made_them_needed() -> None
 
 
 def test_the_loss_is_not_the_last_layers() -> None:
-    """An operator that makes no gradient bears the number of the next that does; here that is the
-    loss.
-    """
+    """An operator without a gradient bears the number of the next that has one: the loss."""
     events = [
         mark("a", 10, 20),
         operator("argmax", 12, 18, sequence=5),

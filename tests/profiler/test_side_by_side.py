@@ -1,6 +1,4 @@
-"""Two profiles side by side: matched by path, with what became of each layer, and a promise beside
-what came of it.
-"""
+"""Two profiles, matched by path: what became of each layer, and of what was promised."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Traces are written with layer names, read back as a stream, and their figures are those of
-torch's own profiler.
-"""
+"""Traces are written with layer names, read as a stream, and have torch's own figures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Why a layer is not faster: each reason from a profile made by hand, each step one that a recipe
-takes.
-"""
+"""Why a layer is not faster: each reason by a profile made by hand, each step for a recipe."""
 
 from __future__ import annotations
 

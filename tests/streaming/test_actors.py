@@ -1,6 +1,4 @@
-"""Streams over actors of Ray: a pool over a Ray that answers as a test has it answer, then a real
-one on this machine, started once for the file.
-"""
+"""Streams over actors of Ray: a Ray that answers as a test has it, then a real one."""
 
 from __future__ import annotations
 
@@ -207,9 +205,7 @@ def test_on_a_cluster_of_its_own_a_stream_has_as_many_actors_as_it_would_have_th
 
 
 class Infer(Opened):
-    """Squares a number, with its process; opened once a worker. What it is given at 7 cannot
-    travel back.
-    """
+    """Squares a number, with its process; what it is given at 7 cannot travel back."""
 
     name = "infer"
 
