@@ -1,5 +1,4 @@
-"""A race between ways to run a loop: blocks of steps in turn, compared within each round; and
-whether the losses of a loop are still those of its reference.
+"""A race between ways to run a loop, by blocks of steps in turn; and the band of its losses.
 
 A way is a set of switches in force together. The ratio of two ways is taken within each round, so
 that the machine's drift cancels.
@@ -157,8 +156,7 @@ class Race:
             self.dropped.setdefault(way, why)
 
     def compared(self, without: Way, with_: Way) -> tuple[float, tuple[float, float]] | None:
-        """How many times faster the second way is, with its 95% interval; None before two rounds
-        of both.
+        """How many times faster the second way is, with its interval; None before two rounds.
 
         Ways that differ in the optimizers alone are compared by the time of their steps, beside a
         rest that is the same for both: what disturbs the rest does not disturb the comparison.

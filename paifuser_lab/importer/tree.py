@@ -82,10 +82,7 @@ class Tree:
         return Traced(self.graph.placeholder(name), tuple(metas))
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function of tensors: at once if all are constants, else in the graph.
-
-        A function of several results gives a list of values.
-        """
+        """Call a function, at once for constants, else in the graph; several results are a list."""
         leaves = pytree.tree_leaves((args, kwargs), is_leaf=_is_value)
         is_constant = not any(
             isinstance(leaf, Traced) or (isinstance(leaf, Size) and isinstance(leaf.value, fx.Node))
@@ -106,10 +103,7 @@ class Tree:
         return self._traced(self.graph.call_function(function, args, kwargs), metas)
 
     def layer(self, path: str, layer: nn.Module, weights: dict[str, Tensor], x: Value) -> Any:
-        """Call a layer, which was made on the meta device and gets these weights.
-
-        Layers that are given the same tensor share one parameter.
-        """
+        """Call a layer of the meta device with these weights; the same tensor is one parameter."""
         layer.eval()
         metas = [self._computed(layer, [_meta(index)(x)], {}) for index in range(self.examples)]
         for name, tensor in weights.items():
@@ -222,10 +216,7 @@ class Tree:
         return self.read[id(tensor)][0]
 
     def _add(self, path: str, stored: nn.Module | Tensor) -> str:
-        """Put a layer or a tensor at this path, or near it if that is taken, and return the path.
-
-        A get_attr node in the graph holds it, so that it stays.
-        """
+        """Put a layer or tensor at or near this path, held by a get_attr node; return the path."""
         parts = [_plain(part) for part in path.split(".", MAX_PARTS) if part]
         *parents, leaf = parts or ["value"]
         while any(".".join(parents[: end + 1]) in self.leaves for end in range(len(parents))):

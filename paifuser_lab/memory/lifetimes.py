@@ -1,5 +1,4 @@
-"""Record one run of a model as buffers: which operator makes each, which touches it last, and when
-the model lets go of it. Built on TorchDispatchMode.
+"""Record one run of a model as buffers: what makes each, touches it last, and when it is released.
 
 A buffer is memory that the run allocates between operators: tensors that share it, such as views
 and results in place, are one buffer. What an operator allocates and frees inside is not seen.

@@ -1,7 +1,4 @@
-"""The memory limit where none is given, a safe share of the free memory; errors of running out.
-
-Built on psutil and torch.cuda.
-"""
+"""The memory limit where none is given, a safe share of the free memory; errors of running out."""
 
 from __future__ import annotations
 

@@ -115,11 +115,9 @@ def run_in_place(
 
 @dataclass
 class InPlace:
-    """Before each call of a model: its activations are in place if the call needs no gradients and
-    does not train; what exporters and compilers trace is as it was in the last call.
+    """Before each call: activations are in place if it needs no gradients and does not train.
 
-    The switch is part of the model, so one model is not called with and without gradients by two
-    threads at once.
+    The switch is part of the model: no two threads call it with and without gradients at once.
     """
 
     layers: tuple[str, ...] = ()

@@ -1,7 +1,4 @@
-"""Advice: the steps that would make a model or a container faster, each with the layers that speak
-for it, what it is expected to save, and what a search measured of it; and why a layer is not
-faster. The reasons of a single layer are in `reasons`.
-"""
+"""Advice: the steps that would make a model or container faster; a layer's are in `reasons`."""
 
 from __future__ import annotations
 
@@ -156,11 +153,9 @@ def measured_of(step: Step, candidates: Candidates | None) -> Candidate | None:
 
 
 def explain(profile: Profile, layer: str = "", *, against: Profile | None = None) -> Explanation:
-    """Explain the time of a layer, a container, or the whole model (the default), and what would
-    help.
+    """Explain the time of a layer, a container or the model (the default), and what would help.
 
-    `against` is the baseline's profile if `profile` is a variant's: the change is then explained
-    too.
+    With `against`, the baseline's profile, the change of a variant is explained too.
     """
     if not isinstance(profile, Profile):
         raise MeasureError(

@@ -99,11 +99,7 @@ def _beyond(points: list[tuple[int, int]], weights: int, batch: int) -> float:
 def lost_batch(
     earlier: Collection[tuple[int, tuple[int, ...]]], batch: int, leading: tuple[int, ...]
 ) -> int | None:
-    """The first dimension of an output that equalled the batch until now and no longer does; None
-    if there is none.
-
-    An output need not have a batch dimension: one that differed before is not checked again.
-    """
+    """The first dimension of an output that equalled the batch until now and no longer does."""
     for index, size in enumerate(leading):
         before = [(count, sizes[index]) for count, sizes in earlier if index < len(sizes)]
         has_followed = any(count > 1 for count, _ in before) and all(

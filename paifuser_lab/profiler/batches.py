@@ -50,8 +50,7 @@ def batch_size(
     threads: int | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> BatchSweep:
-    """Find the smallest batch that reaches `plateau` of the best throughput within the memory
-    limit.
+    """Find the smallest batch that reaches `plateau` of the best throughput within a limit.
 
     The limit (bytes, or '2 GB') covers weights, inputs and the memory of a call; the default is a
     safe share of the free memory. Batches are made by repeating the example inputs: every tensor

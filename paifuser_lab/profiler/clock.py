@@ -1,5 +1,4 @@
-"""Time each layer itself: at every entry and exit, the time since the last one is added to the
-innermost layer.
+"""Time each layer itself: at each entry and exit, the time since the last is the innermost's.
 
 The clock's bookkeeping lies outside the timed spans; the little that remains is measured on layers
 that do nothing, and subtracted.

@@ -164,11 +164,7 @@ def _unknown_why(
 def _limits(
     observation: Observation, row: dict[str, Any], led: list[EngineNode], joined: dict[str, str]
 ) -> dict[str, Any]:
-    """The time of a row's work at each limit of this machine, and the binding limit.
-
-    The cost of starting a node is at most that of the smallest node, and at most that of an
-    operator in torch.
-    """
+    """The time of a row's work at each limit of this machine, and the binding limit."""
     if not led or not row["self_ms"]:
         return {}
     here = {row["layer"], *(layer for layer, into in joined.items() if into == row["layer"])}

@@ -1,5 +1,4 @@
-"""Profile a model by layer: run it plain and watched in turn, count its operators' costs, and join
-the results to rows.
+"""Profile a model by layer: run plain and watched in turn, with operators' costs, as rows.
 
 Four passes, each for what it measures best: watched runs for time, a dispatch mode for operators
 and their costs, torch's profiler for memory and kernels, and the layer alone for the effect of a

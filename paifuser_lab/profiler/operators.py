@@ -1,5 +1,4 @@
-"""The operators that each layer ran itself, with times and costs: a few runs under a
-TorchDispatchMode.
+"""The operators that each layer ran itself, with times and costs, by a TorchDispatchMode.
 
 An operator is timed inside the mode, so that the mode's own work is not in its time. A layer's time
 beyond its operators is the cost of calling them.

@@ -1,4 +1,4 @@
-"""Workers that are actors of Ray, on this machine or on a cluster. Built on ray.
+"""Workers that are actors of Ray, on this machine or on a cluster.
 
 Groups go to plain actors, two in flight each, and Ray owns machines, transport and placement. A
 dead actor is replaced wherever there are resources; a machine that comes gets one when the number

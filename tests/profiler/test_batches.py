@@ -131,9 +131,6 @@ def test_a_plateau_is_two_doublings_that_brought_hardly_anything(curve, expected
     assert plan.has_levelled_off(curve) is expected
 
 
-BASES, SLOPES = st.integers(0, 10**10), st.integers(0, 10**9)
-
-
 def test_a_batch_of_one_that_needs_more_than_two_does_not_spoil_the_prediction():
     assert plan.predicted_bytes({0: 60, 1: 870, 2: 645}, 4) == 645 + 585
     assert plan.predicted_bytes({0: 60, 1: 600, 2: 645}, 4) == 645 + 585

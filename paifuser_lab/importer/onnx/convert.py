@@ -39,10 +39,7 @@ def obstacles(file: OnnxFile) -> str:
 
 
 def convert(file: OnnxFile, examples: Sequence[dict[str, Tensor]]) -> fx.GraphModule:
-    """The file as a torch module; raises NotConvertibleError, which names the operator to blame.
-
-    Examples of two sizes keep open what differs between them.
-    """
+    """The file as a torch module, open where the examples differ; or a NotConvertibleError."""
     if missing := obstacles(file):
         raise NotConvertibleError(f"it has {missing}, which have no counterpart in torch")
     return _Conversion(file, examples).run()

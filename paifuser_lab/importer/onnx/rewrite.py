@@ -51,10 +51,7 @@ class _Graph:
 
 
 def rewritten(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes, with GELU and SiLU as one node where they were several.
-
-    The nodes that are no longer needed stay; what they make is read by nobody.
-    """
+    """The nodes, with one for a GELU or SiLU of several, which stay and are read by nobody."""
     nodes = list(graph.node)
     view = _Graph(nodes, _numbers(graph))
     for node in nodes:

@@ -104,10 +104,7 @@ def session_of(source: str | bytes, threads: int) -> Any:
 
 
 class OnnxModel(nn.Module):
-    """An ONNX file that runs in ONNX Runtime; its layers cannot be seen or changed.
-
-    The file is a buffer, so that the model is hashed, copied and saved like any other.
-    """
+    """An ONNX file in ONNX Runtime; as a buffer, so that it is hashed, copied and saved."""
 
     file: Tensor
     is_onnx_file = True  # known without importing this module

@@ -85,10 +85,7 @@ def watching_gradients(model: nn.Module, note: Callable[[Iterable[Any]], None]) 
 def run(
     subject: Subject, observer: Observer, optimizer: torch.optim.Optimizer | None = None
 ) -> torch.optim.Optimizer | None:
-    """One call without gradients, or two steps of training: the second has optimizer state.
-
-    With the optimizer of an earlier run, only the gradients of one more step.
-    """
+    """A call, or two steps of training; after an earlier run, one more step's gradients."""
     if not subject.options.train:
         observer.enter(CALL)
         with torch.no_grad(), _autocast(subject):

@@ -1,7 +1,4 @@
-"""Read a saved trace as a stream: a file of any size, plain or gzipped, is never in memory whole.
-
-Built on ijson.
-"""
+"""Read a saved trace of any size, plain or gzipped, as a stream: it is never in memory whole."""
 
 from __future__ import annotations
 
@@ -23,8 +20,7 @@ EVENTS_PER_UPDATE = 10_000  # of the progress
 
 
 def read_trace(path: str | Path) -> TraceSummary:
-    """Summarise a trace saved by torch.profiler, Kineto or another tool, also on another machine's
-    GPU.
+    """Summarise a trace of torch.profiler, Kineto or another tool, also of another machine's GPU.
 
     `path` is a `.json` or `.json.gz` file; of a TensorBoard folder the newest trace is read.
     """

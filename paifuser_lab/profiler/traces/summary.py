@@ -57,11 +57,7 @@ def summary_of(events: Events) -> TraceSummary:
 
 
 def _owners(table: Table, nesting: Nesting, rows: Rows) -> Rows:
-    """The operator (or annotation) that started each of these device events; -1 if unknown.
-
-    The profiler writes the operator's id into the kernel. Where it did not, the owner is the
-    operator around the runtime call that launched the kernel.
-    """
+    """The operator that started each device event, by its id or around its launch, or -1."""
     known = numpy.flatnonzero((table.external > 0) & (table.kind <= Kind.OPERATOR))
     owner = _lookup(table.external[rows], table.external[known], known)
     calls = numpy.flatnonzero((table.correlation > 0) & table.is_kind(Kind.RUNTIME))
@@ -277,10 +273,7 @@ class Nesting:
     layer: Rows
 
     def is_again(self, table: Table) -> Rows:
-        """Which events repeat their parent: its only child, of the same name, dispatched again.
-
-        They are one call, as for torch.profiler.
-        """
+        """Which events repeat their parent, its only child of the same name: both are one call."""
         inner = numpy.flatnonzero((self.parent >= 0) & ~table.is_kind(Kind.RUNTIME))
         around = self.parent[inner]
         children = numpy.bincount(around, minlength=len(self.parent))

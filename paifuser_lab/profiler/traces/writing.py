@@ -33,12 +33,10 @@ SAFE = {
 
 
 def trace(work: Workload, path: str | Path, *, runs: int = 3) -> TraceSummary:
-    """Trace a few runs of the model into a file, with each layer's call named by path and type, and
-    summarise it.
+    """Trace a few runs into a file, each layer's call named by path and type, and summarise it.
 
-    `path` ends in `.json` or `.json.gz`, for Perfetto; a folder gets a file that TensorBoard's
-    profiler plugin shows. An untraced run goes first. When interrupted, the finished runs are
-    kept.
+    `path` ends in `.json` or `.json.gz`, for Perfetto; a folder gets a file for TensorBoard's
+    profiler plugin. An untraced run goes first. When interrupted, the finished runs are kept.
     """
     work = workload_of(work)
     if runs < 1:

@@ -89,10 +89,7 @@ def serve(
     *,
     on_start: Callable[[Server], None] = lambda server: None,
 ) -> bool:
-    """Serve until SIGTERM or SIGINT, then answer what has come; whether all was answered.
-
-    A second signal ends it at once.
-    """
+    """Serve until SIGTERM or SIGINT, then answer what has come; a second signal ends it at once."""
 
     async def run() -> bool:
         stopping = asyncio.Event()

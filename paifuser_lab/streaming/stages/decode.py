@@ -20,10 +20,7 @@ IMAGE_FORMATS = ("JPEG", "PNG")
 
 
 class Decode(Opened):
-    """Makes frames of encoded groups; frames and arrays of images stay what they are.
-
-    A frame that cannot be decoded becomes an error in its place, and the others go on.
-    """
+    """Makes frames of encoded groups; one that cannot be decoded becomes an error in its place."""
 
     name = "decode"
     takes_group = True
