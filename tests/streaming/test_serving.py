@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import json
 import os
@@ -27,6 +28,18 @@ from paifuser_lab.streaming.serving import Limits, Predictor, Server
 from paifuser_lab.streaming.serving.inputs import _tensor
 from tests.support.clips import encoded, pictures
 from tests.support.served import npy, workload
+
+ZEROS = npy(np.zeros((3, 4, 4), np.float32))
+
+
+def in_loop(test):
+    """A test that runs in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run():
+        asyncio.run(test())
+
+    return run
 
 
 @asynccontextmanager
@@ -72,28 +85,23 @@ async def get(server, path):
     return reply.code, reply.body.decode()
 
 
-def test_images_arrays_and_json_are_answered():
+@in_loop
+async def test_images_arrays_and_json_are_answered():
     image = pictures(1, 8, 8)[0]
     example = np.random.default_rng(0).random((3, 4, 4), np.float32)
-
-    async def run():
-        async with served(Predictor(workload(), names=("left", "right"))) as server:
-            total = pytest.approx(example.sum(), rel=1e-5)
-            assert await post(server, npy(example)) == (200, {"output": [total, total]})
-            assert (await post(server, npy(example[None])))[0] == 200
-            body = json.dumps({"inputs": example.tolist()})
-            assert (await post(server, body, "application/json"))[1] == {"output": [total, total]}
-            code, answer = await post(server, encoded(image), "image/png")
-            assert code == 200 and {each["label"] for each in answer["classes"]} == {
-                "left",
-                "right",
-            }
-            assert json.loads((await get(server, "/"))[1])["inputs"]["0"]["shape"] == [3, 4, 4]
-            assert await get(server, "/health") == (200, '{"status": "ok"}')
-            assert (await get(server, "/elsewhere"))[0] == 404
-            assert (await get(server, "/predict"))[0] == 405
-
-    asyncio.run(run())
+    async with served(Predictor(workload(), names=("left", "right"))) as server:
+        total = pytest.approx(example.sum(), rel=1e-5)
+        assert await post(server, npy(example)) == (200, {"output": [total, total]})
+        assert (await post(server, npy(example[None])))[0] == 200
+        body = json.dumps({"inputs": example.tolist()})
+        assert (await post(server, body, "application/json"))[1] == {"output": [total, total]}
+        code, answer = await post(server, encoded(image), "image/png")
+        labels = {each["label"] for each in answer["classes"]}
+        assert code == 200 and labels == {"left", "right"}
+        assert json.loads((await get(server, "/"))[1])["inputs"]["0"]["shape"] == [3, 4, 4]
+        assert await get(server, "/health") == (200, '{"status": "ok"}')
+        assert (await get(server, "/elsewhere"))[0] == 404
+        assert (await get(server, "/predict"))[0] == 405
 
 
 def test_a_model_is_called_alone_and_on_several_examples_before_it_is_served():
@@ -216,51 +224,44 @@ def test_a_model_in_bf16_is_answered_in_numbers_that_json_has():
     assert predictor([[example]]) == [{"output": {"scores": [0.5, 0.5]}}]
 
 
-def test_a_body_past_the_limit_is_refused():
-    async def run():
-        async with served(max_bytes=1000) as server:
-            code, answer = await post(server, b"x" * 5000)
-            assert code == 413 and "limit of 1,000 bytes" in answer["error"]
-            # before a body is sent: where the client asks, and where it is far too large
-            for more in (
-                "Content-Length: 1001\r\nExpect: 100-continue",
-                "Content-Length: 99999999",
-            ):
-                reader, writer = await asyncio.open_connection("127.0.0.1", server.address[1])
-                writer.write(f"POST /predict HTTP/1.1\r\nHost: x\r\n{more}\r\n\r\n".encode())
-                answer = await asyncio.wait_for(reader.read(), 20)
-                assert answer.startswith(b"HTTP/1.1 413") and answer.count(b"HTTP/1.1") == 1
-                writer.close()
-            assert server.metrics.count("paifuser_in_flight") == 0
-
-    asyncio.run(run())
-
-
-def test_a_client_that_has_gone_is_not_computed():
-    async def run():
-        held = Held()
-        body = npy(np.zeros((3, 4, 4), np.float32))
-        async with served(held, max_batch=1, max_delay_ms=0) as server:
-            first = asyncio.ensure_future(post(server, body))
-            await asyncio.to_thread(held.has_begun.wait, 20)
-            _, writer = await asyncio.open_connection("127.0.0.1", server.address[1])
-            writer.write(raw(body))
-            while not server.waiting:
-                await asyncio.sleep(0.01)
+@in_loop
+async def test_a_body_past_the_limit_is_refused():
+    async with served(max_bytes=1000) as server:
+        code, answer = await post(server, b"x" * 5000)
+        assert code == 413 and "limit of 1,000 bytes" in answer["error"]
+        # before a body is sent: where the client asks, and where it is far too large
+        for more in ("Content-Length: 1001\r\nExpect: 100-continue", "Content-Length: 99999999"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.address[1])
+            writer.write(f"POST /predict HTTP/1.1\r\nHost: x\r\n{more}\r\n\r\n".encode())
+            answer = await asyncio.wait_for(reader.read(), 20)
+            assert answer.startswith(b"HTTP/1.1 413") and answer.count(b"HTTP/1.1") == 1
             writer.close()
-            while server.waiting or server.metrics.count("paifuser_in_flight") > 1:
-                await asyncio.sleep(0.01)
-            held.go.set()
-            assert (await first)[0] == 200
-            assert (await post(server, body))[0] == 200
-            count = server.metrics.count
-            assert count("paifuser_batch_size_count") == 2
-            assert count("paifuser_requests_total", status="499") == 1
-
-    asyncio.run(run())
+        assert server.metrics.count("paifuser_in_flight") == 0
 
 
-def test_twenty_clients_lose_nothing_and_share_calls():
+@in_loop
+async def test_a_client_that_has_gone_is_not_computed():
+    held = Held()
+    async with served(held, max_batch=1, max_delay_ms=0) as server:
+        first = asyncio.ensure_future(post(server, ZEROS))
+        await asyncio.to_thread(held.has_begun.wait, 20)
+        _, writer = await asyncio.open_connection("127.0.0.1", server.address[1])
+        writer.write(raw(ZEROS))
+        while not server.waiting:
+            await asyncio.sleep(0.01)
+        writer.close()
+        while server.waiting or server.metrics.count("paifuser_in_flight") > 1:
+            await asyncio.sleep(0.01)
+        held.go.set()
+        assert (await first)[0] == 200
+        assert (await post(server, ZEROS))[0] == 200
+        count = server.metrics.count
+        assert count("paifuser_batch_size_count") == 2
+        assert count("paifuser_requests_total", status="499") == 1
+
+
+@in_loop
+async def test_twenty_clients_lose_nothing_and_share_calls():
     count, clients = 6, 20
     examples = np.random.default_rng(0).random((clients, 3, 4, 4), np.float32)
 
@@ -270,29 +271,24 @@ def test_twenty_clients_lose_nothing_and_share_calls():
             assert code == 200
             assert answer["output"][0] == pytest.approx(float(example.sum()), rel=1e-5)
 
-    async def run():
-        async with served(max_batch=8, max_delay_ms=20) as server:
-            await asyncio.gather(*(client(server, example) for example in examples))
-            value = server.metrics.count
-            assert value("paifuser_requests_total", status="200") == count * clients
-            assert value("paifuser_batch_size_sum") == count * clients
-            assert value("paifuser_batch_size_count") < count * clients
-            assert (await get(server, "/health"))[0] == 200
-            text = (await get(server, "/metrics"))[1]
-            assert f'paifuser_requests_total{{status="200"}} {count * clients}.0' in text
-            assert "# TYPE paifuser_request_seconds histogram" in text
-
-    asyncio.run(run())
+    async with served(max_batch=8, max_delay_ms=20) as server:
+        await asyncio.gather(*(client(server, example) for example in examples))
+        value = server.metrics.count
+        assert value("paifuser_requests_total", status="200") == count * clients
+        assert value("paifuser_batch_size_sum") == count * clients
+        assert value("paifuser_batch_size_count") < count * clients
+        assert (await get(server, "/health"))[0] == 200
+        text = (await get(server, "/metrics"))[1]
+        assert f'paifuser_requests_total{{status="200"}} {count * clients}.0' in text
+        assert "# TYPE paifuser_request_seconds histogram" in text
 
 
-def test_one_bad_example_does_not_fail_the_others_of_its_call():
-    async def run():
-        async with served(max_batch=3, max_delay_ms=2000) as server:
-            bodies = [npy(np.full((3, 4, 4), value, np.float32)) for value in (1, 7, 2)]
-            codes = [code for code, _ in await asyncio.gather(*(post(server, b) for b in bodies))]
-            assert codes == [200, 500, 200]
-
-    asyncio.run(run())
+@in_loop
+async def test_one_bad_example_does_not_fail_the_others_of_its_call():
+    async with served(max_batch=3, max_delay_ms=2000) as server:
+        bodies = [npy(np.full((3, 4, 4), value, np.float32)) for value in (1, 7, 2)]
+        codes = [code for code, _ in await asyncio.gather(*(post(server, b) for b in bodies))]
+        assert codes == [200, 500, 200]
 
 
 class Held(Predictor):
@@ -308,83 +304,69 @@ class Held(Predictor):
         return super().__call__(examples)
 
 
-def test_past_the_queue_s_bound_and_the_time_limit_requests_are_refused():
-    async def run():
-        held = Held()
-        example = npy(np.zeros((3, 4, 4), np.float32))
-        async with served(
-            held, max_batch=1, max_delay_ms=0, max_waiting=1, timeout_s=0.6
-        ) as server:
-            first = asyncio.ensure_future(post(server, example))
-            await asyncio.to_thread(held.has_begun.wait, 20)
-            second = asyncio.ensure_future(post(server, example))
-            while not server.waiting:
-                await asyncio.sleep(0.01)
-            code, answer = await post(server, example)
-            assert code == 503 and "1 requests wait already" in answer["error"]
-            assert [code for code, _ in await asyncio.gather(first, second)] == [504, 504]
-            held.go.set()
-
-    asyncio.run(run())
-
-
-def test_a_server_that_stops_answers_what_has_come():
-    async def run():
-        held = Held()
-        example = npy(np.zeros((3, 4, 4), np.float32))
-        server = Server(held, Limits(max_batch=2, max_delay_ms=0))
-        server.start(port=0)
-        waiting = [asyncio.ensure_future(post(server, example)) for _ in range(5)]
-        while server.metrics.count("paifuser_in_flight") < 5:
+@in_loop
+async def test_past_the_queue_s_bound_and_the_time_limit_requests_are_refused():
+    held = Held()
+    async with served(held, max_batch=1, max_delay_ms=0, max_waiting=1, timeout_s=0.6) as server:
+        first = asyncio.ensure_future(post(server, ZEROS))
+        await asyncio.to_thread(held.has_begun.wait, 20)
+        second = asyncio.ensure_future(post(server, ZEROS))
+        while not server.waiting:
             await asyncio.sleep(0.01)
-        stopping = asyncio.ensure_future(server.stop(20))
-        await asyncio.sleep(0)
-        assert server.is_draining
+        code, answer = await post(server, ZEROS)
+        assert code == 503 and "1 requests wait already" in answer["error"]
+        assert [code for code, _ in await asyncio.gather(first, second)] == [504, 504]
         held.go.set()
-        assert await stopping
-        assert [code for code, _ in await asyncio.gather(*waiting)] == [200] * 5
-
-    asyncio.run(run())
 
 
-def test_a_request_whose_head_has_come_before_the_stop_is_answered():
-    async def run():
-        server = Server(Predictor(workload()), Limits(max_delay_ms=0))
-        server.start(port=0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.address[1])
-        request = raw(npy(np.zeros((3, 4, 4), np.float32)))
-        writer.write(request[:-10])
-        while not server.metrics.count("paifuser_in_flight"):
-            await asyncio.sleep(0.01)
-        stopping = asyncio.ensure_future(server.stop(20))
-        await asyncio.sleep(0)
-        assert server.is_draining
-        writer.write(request[-10:])
-        answer = await asyncio.wait_for(reader.read(), 20)
-        assert await stopping and answer.startswith(b"HTTP/1.1 200")
+@in_loop
+async def test_a_server_that_stops_answers_what_has_come():
+    held = Held()
+    server = Server(held, Limits(max_batch=2, max_delay_ms=0))
+    server.start(port=0)
+    waiting = [asyncio.ensure_future(post(server, ZEROS)) for _ in range(5)]
+    while server.metrics.count("paifuser_in_flight") < 5:
+        await asyncio.sleep(0.01)
+    stopping = asyncio.ensure_future(server.stop(20))
+    await asyncio.sleep(0)
+    assert server.is_draining
+    held.go.set()
+    assert await stopping
+    assert [code for code, _ in await asyncio.gather(*waiting)] == [200] * 5
+
+
+@in_loop
+async def test_a_request_whose_head_has_come_before_the_stop_is_answered():
+    server = Server(Predictor(workload()), Limits(max_delay_ms=0))
+    server.start(port=0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.address[1])
+    request = raw(ZEROS)
+    writer.write(request[:-10])
+    while not server.metrics.count("paifuser_in_flight"):
+        await asyncio.sleep(0.01)
+    stopping = asyncio.ensure_future(server.stop(20))
+    await asyncio.sleep(0)
+    assert server.is_draining
+    writer.write(request[-10:])
+    answer = await asyncio.wait_for(reader.read(), 20)
+    assert await stopping and answer.startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
+@in_loop
+async def test_what_was_sent_before_the_stop_is_answered_although_it_was_not_read_yet():
+    server = Server(Predictor(workload()), Limits(max_delay_ms=0))
+    server.start(port=0)
+    connections = [await asyncio.open_connection("127.0.0.1", server.address[1]) for _ in range(5)]
+    for _, writer in connections:
+        writer.write(raw(ZEROS))
+    assert await server.stop(20)
+    answers = [await asyncio.wait_for(reader.read(), 20) for reader, _ in connections]
+    for answer in answers:
+        assert answer.startswith((b"HTTP/1.1 200", b"HTTP/1.1 503")), answer
+        assert b"Connection: close" in answer
+    for _, writer in connections:
         writer.close()
-
-    asyncio.run(run())
-
-
-def test_what_was_sent_before_the_stop_is_answered_although_it_was_not_read_yet():
-    async def run():
-        server = Server(Predictor(workload()), Limits(max_delay_ms=0))
-        server.start(port=0)
-        connections = [
-            await asyncio.open_connection("127.0.0.1", server.address[1]) for _ in range(5)
-        ]
-        for _, writer in connections:
-            writer.write(raw(npy(np.zeros((3, 4, 4), np.float32))))
-        assert await server.stop(20)
-        answers = [await asyncio.wait_for(reader.read(), 20) for reader, _ in connections]
-        for answer in answers:
-            assert answer.startswith((b"HTTP/1.1 200", b"HTTP/1.1 503")), answer
-            assert b"Connection: close" in answer
-        for _, writer in connections:
-            writer.close()
-
-    asyncio.run(run())
 
 
 def test_a_port_in_use_and_impossible_limits_are_refused():
