@@ -9,7 +9,7 @@ frees of memory from before the call.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ from torch._C._profiler import _EventType
 from torch.autograd.profiler import profile, record_function
 
 from ..machine import hardware, threads
+from ..memory.snapshots.live import in_order
 from ..records import MemoryTimeline
 from ..workload import Derived, Workload, running, workload_of
 from .recording import MARK, marking
@@ -75,16 +76,9 @@ def _watched(model: nn.Module, call: Callable[[], Any], device: torch.device) ->
     ):
         output = call()
     del output
-    nodes = _flat(profiled.kineto_results.experimental_event_tree())
-    ordered = sorted(nodes, key=lambda node: (node.start_time_ns, -node.end_time_ns))
+    ordered = in_order(profiled.kineto_results.experimental_event_tree())
     first = next(index for index, node in enumerate(ordered) if _is_mark(node))
     return ordered[first:]
-
-
-def _flat(nodes: Iterable[Any]) -> Iterator[Any]:
-    for node in nodes:
-        yield node
-        yield from _flat(node.children)
 
 
 @dataclass

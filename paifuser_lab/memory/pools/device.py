@@ -120,9 +120,8 @@ def _hard_limits(cuda: Any, device: int) -> HardLimits:
 class _Thread(local):
     """How often the pool is in force in this thread, and what undoes it."""
 
-    def __init__(self) -> None:
-        self.depth = 0
-        self.context: ExitStack | None = None
+    depth = 0
+    context: ExitStack | None = None
 
 
 class DevicePool(MemoryPool):

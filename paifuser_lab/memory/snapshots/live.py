@@ -185,7 +185,7 @@ def _recording(work: Workload, model: nn.Module, tensors: Iterable[Any], call: C
         with record_function(GIVEN):
             kept = call(Observer(places.begin, partial(_mark, "optimizer state")))
     del kept
-    nodes = _in_order(profiled.kineto_results.experimental_event_tree())
+    nodes = in_order(profiled.kineto_results.experimental_event_tree())
     first = next(index for index, node in enumerate(nodes) if node.name == GIVEN)
     blocks = _Blocks(nodes[first:], places, static).found
     return Snapshot(work.name, (), (_trace(nodes[first:], blocks),), stacks, {}, "cpu")
@@ -218,13 +218,13 @@ def _mark(category: str, tensors: Iterable[Any]) -> None:
                 pass
 
 
-def _in_order(tree: Iterable[Any]) -> list[Any]:
+def in_order(tree: Iterable[Any]) -> list[Any]:
     """The events in order of time, enclosing events first."""
-    found, pending = [], list(tree)
+    found, pending = [], [*tree][::-1]
     while pending:
         node = pending.pop()
         found.append(node)
-        pending.extend(node.children)
+        pending.extend(reversed(node.children))
     return sorted(found, key=lambda node: (node.start_time_ns, -node.end_time_ns))
 
 

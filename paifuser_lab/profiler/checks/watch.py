@@ -97,7 +97,9 @@ class ModelWatch:
 
     def enter(self, model: nn.Module) -> None:
         """An outermost call of a model begins."""
-        stack, is_call = ExitStack(), not (_is_in_backward() or is_traced())
+        # backward calls checkpointed layers again; these calls do not count
+        is_in_backward = torch._C._current_graph_task_id() != -1
+        stack, is_call = ExitStack(), not (is_in_backward or is_traced())
         if is_call:
             with record_function(WATCHING):
                 self._note_call(model)
@@ -137,11 +139,6 @@ def _depends_on_mode(layer: nn.Module) -> bool:
 def is_traced() -> bool:
     """Whether a tracer or a mode records every operator, which would include ours."""
     return torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0
-
-
-def _is_in_backward() -> bool:
-    """Whether backward runs, which calls checkpointed layers again; these calls do not count."""
-    return bool(torch._C._current_graph_task_id() != -1)
 
 
 @dataclass(frozen=True)
