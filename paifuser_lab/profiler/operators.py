@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from operator import add
 from typing import Any
 
 import torch
@@ -121,14 +122,8 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         key = (self.layers[-1], operator_name(func))
         self.operators.calls[key] += 1
-        self.operators.costs[key] = Cost(
-            *(
-                a + b
-                for a, b in zip(
-                    self.operators.costs[key], cost_of(func, args, kwargs, result), strict=True
-                )
-            )
-        )
+        cost = cost_of(func, args, kwargs, result)
+        self.operators.costs[key] = Cost(*map(add, self.operators.costs[key], cost))
         self._note_flow(self.layers[-1], (args, kwargs), result)
         return result
 

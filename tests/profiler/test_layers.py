@@ -21,16 +21,7 @@ from paifuser_lab.profiler.alternatives import try_alternatives
 from paifuser_lab.profiler.operators import watch_operators
 from paifuser_lab.records import Ceiling
 from tests.support.advised import paper
-from tests.support.models import (
-    Branching,
-    Counting,
-    Mapped,
-    Scribbling,
-    Small,
-    Tied,
-    ids,
-    images,
-)
+from tests.support.models import Branching, Counting, Mapped, Scribbling, Small, Tied, ids, images
 
 
 def look(model: nn.Module, inputs: Any, **options: Any) -> Profile:

@@ -7,12 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from paifuser_lab.records import (
-    Explanation,
-    LayerProfile,
-    OperatorProfile,
-    Reason,
-)
+from paifuser_lab.records import Explanation, LayerProfile, OperatorProfile, Reason
 from paifuser_lab.views.page import html_report
 from tests.support.advised import profile, row
 

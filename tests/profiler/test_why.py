@@ -9,22 +9,8 @@ import pytest
 import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.profiler import expected, explain
-from paifuser_lab.records import (
-    Alternative,
-    Ceiling,
-    Explanation,
-    LayerProfile,
-    Quality,
-    Reason,
-)
-from tests.support.advised import (
-    activation,
-    normalised,
-    operator,
-    plain_calibration,
-    profile,
-    row,
-)
+from paifuser_lab.records import Alternative, Ceiling, Explanation, LayerProfile, Quality, Reason
+from tests.support.advised import activation, normalised, operator, plain_calibration, profile, row
 from tests.support.models import Small, images
 
 LAYOUT: dict[str, dict[str, Any]] = {"layout": {}}

@@ -10,14 +10,7 @@ import torch
 from ...measure import ratio_of_rounds
 from ...records import counted, readable_bytes
 from ...records.quality import readable_interval
-from .findings import (
-    AS_IT_IS,
-    CHANNELS_LAST,
-    WORKLOAD_HINT,
-    Findings,
-    Judged,
-    percent,
-)
+from .findings import AS_IT_IS, CHANNELS_LAST, WORKLOAD_HINT, Findings, Judged, percent
 
 MIN_SPEEDUP = 1.10
 MAX_SPLIT = 0.20
@@ -41,13 +34,8 @@ def check_threads(findings: Findings) -> Judged | str:
     )
     count = int(best)
     step = {"backend": {"name": "eager", "threads": count}}
-    return _compared(
-        findings,
-        best,
-        counted(count, "thread"),
-        step,
-        now=counted(torch.get_num_threads(), "thread"),
-    )
+    now = counted(torch.get_num_threads(), "thread")
+    return _compared(findings, best, counted(count, "thread"), step, now=now)
 
 
 def check_fragmentation(findings: Findings) -> Judged | str:

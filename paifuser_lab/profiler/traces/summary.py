@@ -135,9 +135,7 @@ def _kernels(table: Table, nesting: Nesting) -> tuple[TracedKernel, ...]:
             name=table.names[name],
             calls=int(calls[name]),
             device_ms=float(device[name]) / 1e3,
-            layer=max(spent, key=spent.__getitem__)
-            if (spent := layers.get(int(name), {}))
-            else None,
+            layer=max(spent := layers.get(int(name), {}), key=spent.__getitem__, default=None),
             layer_count=len(spent),
         )
         for name in numpy.flatnonzero(calls)
