@@ -57,7 +57,7 @@ def cost_of(func: Any, args: Any, kwargs: Any, result: Any) -> Cost:
     name = _name(func)
     flops = 2 * macs if macs else _other_flops(func, args, read, written)
     if name in GATHERS:
-        read_bytes = _gathered_bytes(name, read, written) + _index_bytes(read)
+        read_bytes = _gathered_bytes(name, read, written)
     else:
         reads = {id(tensor): tensor for tensor in read}.values()
         overwrites = name in ("copy_", "fill_", "zero_")
@@ -135,15 +135,12 @@ def shape_of(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _gathered_bytes(name: str, read: list[Tensor], written: list[Tensor]) -> int:
-    """The bytes of the output; an embedding bag reads all rows that it sums."""
+    """The bytes of the indices and of the output; an embedding bag reads all rows that it sums."""
+    indices = sum(_bytes(tensor) for tensor in read[1:] if not tensor.is_floating_point())
     if name != "_embedding_bag":
-        return sum(map(_bytes, written))
+        return indices + sum(map(_bytes, written))
     table, picked = read[:2]
-    return picked.numel() * table.shape[-1] * table.element_size()
-
-
-def _index_bytes(read: list[Tensor]) -> int:
-    return sum(_bytes(tensor) for tensor in read[1:] if not tensor.is_floating_point())
+    return indices + picked.numel() * table.shape[-1] * table.element_size()
 
 
 def _bytes(tensor: Tensor) -> int:

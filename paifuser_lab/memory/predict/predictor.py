@@ -42,7 +42,8 @@ Formula = Callable[[tuple[Any, ...], Any], int]
 def workspace_of(func: Any, args: tuple[Any, ...], output: Any) -> int:
     """The bytes that a call holds inside beyond its outputs, at the most."""
     formula = FORMULAS.get(func)
-    return 0 if formula is None or not _is_on_cpu(args) else max(0, formula(args, output))
+    device = next((leaf.device.type for leaf in args if isinstance(leaf, Tensor)), "")
+    return 0 if formula is None or device != "cpu" else max(0, formula(args, output))
 
 
 def _batch_norm_backward(args: tuple[Any, ...], output: Any) -> int:
@@ -60,10 +61,6 @@ def _copies(*positions: int) -> Formula:
         return sum(tensor.nbytes for tensor in tensors if not tensor.is_contiguous())
 
     return formula
-
-
-def _is_on_cpu(args: tuple[Any, ...]) -> bool:
-    return next((leaf.device.type == "cpu" for leaf in args if isinstance(leaf, Tensor)), False)
 
 
 FORMULAS: dict[Any, Formula] = {
