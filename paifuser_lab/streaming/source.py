@@ -88,7 +88,6 @@ class Items:
 
     @property
     def frames(self) -> int | None:
-
         return len(self._iterable) if isinstance(self._iterable, Sequence) else None
 
     def groups(self, start: int = 0) -> Iterator[Group]:
