@@ -313,8 +313,13 @@ def _text(path: Path) -> str:
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Run torch with `count` threads inside the block; the previous number is restored after it."""
+def threads(count: int | None) -> Iterator[None]:
+    """Run torch with `count` threads inside the block; the previous number is restored after it.
+    None leaves the number as it is.
+    """
+    if count is None:
+        yield
+        return
     if isinstance(count, bool) or not isinstance(count, Integral) or not 1 <= count <= MAX_THREADS:
         raise MeasureError(
             f"torch cannot work with {count} threads; use 1 to {usable_cores()[1]} on this machine."

@@ -10,7 +10,6 @@ Sizes are as requested: nothing is rounded or aligned.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations
 from math import gcd
@@ -186,11 +185,10 @@ NOTE = (
 def plan_memory(subject: Workload | Derived) -> MemoryPlan:
     """Pack the buffers of a call into one arena, and measure what torch's allocator holds."""
     work = workload_of(subject)
-    own = None if isinstance(subject, Workload) else subject.own_threads
     # a failing model raises here with its layer's name, and first-call allocations are done
     work.output()
     call = work.inputs.clone()
-    with running(work.model), threads(own) if own else nullcontext():
+    with running(work.model), threads(subject.own_threads):
         recording = record(work.model, lambda: call(work.model))
         again = work.inputs.clone()
         held = peak_bytes(lambda: again(work.model), work.device)

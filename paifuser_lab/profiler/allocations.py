@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +33,10 @@ NOT_SEEN = (
 def memory_timeline(subject: Workload | Derived) -> MemoryTimeline:
     """Record the memory alive at each moment of a call of a model or variant, by layer."""
     work = workload_of(subject)
-    own = None if isinstance(subject, Workload) else subject.own_threads
     # a failing model raises here with its layer's name, and first-call allocations are done
     work.output()
     call = work.inputs.clone()
-    with running(work.model), threads(own) if own else nullcontext():
+    with running(work.model), threads(subject.own_threads):
         nodes = _watched(work.model, lambda: call(work.model), work.device)
     return _timeline(work, nodes[0], list(_blocks(nodes, work.device)))
 

@@ -112,9 +112,11 @@ def profile_in_turn(
 
 def _first_run(subject: Workload | Derived, threads: int | None) -> Observation:
     """Check that it runs, choose the number of threads, and record its layers' operators."""
-    work, own = workload_of(subject), None if isinstance(subject, Workload) else subject.own_threads
+    work = workload_of(subject)
     work.output()  # a failing model raises here, with its layer's name
-    observation = Observation(work, threads or own or faster_threads(work), hardware())
+    observation = Observation(
+        work, threads or subject.own_threads or faster_threads(work), hardware()
+    )
     with running(work.model), with_threads(observation.threads):
         if observation.engine is not None:
             observation.recorder = observation.engine.recorder(work.inputs.clone())

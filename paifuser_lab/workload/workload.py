@@ -65,6 +65,8 @@ class Workload:
     `preprocessing` is a record, or a dict of its fields: `{"mean": 0.45, "std": 0.25}`.
     """
 
+    own_threads: int | None = None  # torch's number applies; a variant's engine may fix its own
+
     def __init__(
         self,
         model: nn.Module,

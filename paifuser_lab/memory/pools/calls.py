@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -79,14 +78,13 @@ def pool_calls(
     """
     work = workload_of(subject)
     pool = memory_pool(limit, device=work.device, name=work.name)
-    own = None if isinstance(subject, Workload) else subject.own_threads
     inputs = work.inputs.clone()
 
     def call() -> None:
         stop_if_asked(should_stop)
         inputs(work.model)
 
-    with running(work.model), threads(own) if own else nullcontext():
+    with running(work.model), threads(subject.own_threads):
         without = _counted(call, calls, WARM_CALLS)
         with pool.held():
             within = _counted(call, calls, WARM_CALLS)

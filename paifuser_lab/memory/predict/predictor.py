@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -118,7 +118,7 @@ class Predictor:
         self, subject: Workload | Derived, options: StepOptions, like: Predictor | None = None
     ) -> None:
         self.work, self.options = workload_of(subject), options
-        self._threads = None if isinstance(subject, Workload) else subject.own_threads
+        self._threads = subject.own_threads
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._peaks: dict[int, PredictedPeak] = {}
         self._totals: dict[int, numpy.ndarray] = {}  # at each moment, by batch
@@ -208,7 +208,7 @@ class Predictor:
         """Run the step without values, observed by the ledger."""
         with self._explained(f" at a batch of {batch}"), ExitStack() as stack:
             stack.enter_context(preserve_rng(self.work.device))
-            stack.enter_context(threads(self._threads) if self._threads else nullcontext())
+            stack.enter_context(threads(self._threads))
             stack.enter_context(self._mode)
             subject = self._with_batch(batch)
             ledger.enter_storages("weights", subject.model.parameters())

@@ -138,9 +138,8 @@ def recorded(
     work = workload_of(subject)
     if batch is not None:
         check_count("batch", batch)
-    own = None if isinstance(subject, Workload) else subject.own_threads
     record = _history if work.device.type == "cuda" else _recording
-    with QUIET, preserve_rng(work.device), threads(own) if own else nullcontext():
+    with QUIET, preserve_rng(work.device), threads(subject.own_threads):
         if options != StepOptions() or batch is not None:
             step = real_subject(work, options, example_batch(work) if batch is None else batch)
             return record(work, step.model, step.tensors, partial(run, step))

@@ -83,7 +83,7 @@ def _of_workload(subject: Workload | Derived, baseline_metric: float | None) -> 
         call,
         work,
         origin=origin if isinstance(origin, Workload) else None,
-        own_threads=None if isinstance(subject, Workload) else subject.own_threads,
+        own_threads=subject.own_threads,
         baseline_metric=baseline_metric,
     )
 

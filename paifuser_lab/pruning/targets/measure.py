@@ -87,7 +87,7 @@ def staircase(
             f"{describe(work.model, layer)} has no staircase: it runs no convolution or matrix "
             "product that can be timed by itself."
         )
-    count = threads or getattr(subject, "own_threads", None) or torch.get_num_threads()
+    count = threads or subject.own_threads or torch.get_num_threads()
     (measured,) = staircases([family], count=count, seconds=seconds).values()
     return measured
 
