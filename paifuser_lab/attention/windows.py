@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from ..errors import StepError
 from ..kernels import attend_windows
 from ..kernels.window_attention import distances, mask
+from ..model.formats import HALVES
 from ..zoo.swin import Block, WindowAttention
 from .subclassing import Subclassed, subclass_layer
 
@@ -144,7 +145,7 @@ class FusedWindows(Subclassed):
             )
         if image.is_cuda and not dropout:
             parts = self.queries_keys_values(image)
-            if parts[0].dtype in (torch.float16, torch.bfloat16):
+            if parts[0].dtype in HALVES:
                 joined = torch.stack(parts, dim=3)
                 return self.projected(
                     attend_windows(joined, table.t(), window=window, shift=(shift, shift))

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ..errors import StepError
+from ..model.formats import HALVES
 from ..model.silence import compilers_silenced
 from ..quantization import stored_for_onnx
 from ..workload import Inputs
@@ -48,9 +49,7 @@ def onnx_program(
     """
     # torch's ONNX optimizer folds a 16-bit batch-norm into weights of fp32; the runtimes have
     # optimizers of their own
-    optimize = not any(
-        weight.dtype in (torch.bfloat16, torch.float16) for weight in module.parameters()
-    )
+    optimize = not any(weight.dtype in HALVES for weight in module.parameters())
     with compilers_silenced(), torch.no_grad(), stored_for_onnx(module):
         program = torch.onnx.export(
             FlatModel(module, inputs),

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from ..kernels import convolve_depthwise, convolve_pointwise, project
 from ..kernels.activation import ACTIVATIONS
 from ..kernels.depthwise import SIDES, STRIDES
+from ..model.formats import HALVES
 from ..model.layers import is_pointwise
 from .activation import NONE, Bound
-
-HALVES = (torch.bfloat16, torch.float16)
 
 
 def name_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:

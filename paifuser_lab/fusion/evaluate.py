@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ..errors import MeasureError, StoppedError, first_line
 from ..measure import in_turn, output_error
+from ..model.formats import HALVES
 from ..model.watch import FAILED, watching
 from ..progress import Progress
 from .backends import backends_for
@@ -27,7 +28,6 @@ from .products import Product
 from .site_search import FusionSites, Site, View
 
 TOLERANCE, TOLERANCE_OF_HALVES = 1e-4, 2e-2
-HALVES = (torch.bfloat16, torch.float16)
 SLOW = 1.0  # seconds of a call of the whole model above which it is not timed
 SECONDS = 0.03  # of timing for each backend of a site
 # Copies of a timed layer: with that many bytes of weights, a weight is no longer in a core's cache.

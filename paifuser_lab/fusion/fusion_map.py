@@ -12,6 +12,7 @@ from torch import nn
 from ..errors import StepError
 from ..machine.host import device_name
 from ..model.fold import fold, plan_fold
+from ..model.formats import HALVES
 from ..model.graph import observe
 from ..progress import progress
 from ..records import Fusion, FusionMap
@@ -28,7 +29,7 @@ from .blocks import (
     unfuse_block,
 )
 from .call_trace import trace_calls
-from .evaluate import HALVES, TOLERANCE, TOLERANCE_OF_HALVES, Evaluation, Evaluator, Times
+from .evaluate import TOLERANCE, TOLERANCE_OF_HALVES, Evaluation, Evaluator, Times
 from .layers import FusedLayer, kind_of, make_fused, unfuse_layer
 from .products import site_name
 from .site_search import Site, find_sites

@@ -22,6 +22,7 @@ FLOATS: dict[str, torch.dtype] = {
 }
 # weights keep their dtype, autocast chooses that of each operator
 AUTOCAST: dict[str, torch.dtype] = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
+HALVES = (torch.bfloat16, torch.float16)
 # formats that a layer can run in; lower precision can only be estimated
 NAMES = (*FLOATS, "int8", "fp8", "int8-weights", "int4-weights")
 FP8 = torch.float8_e4m3fn  # four bits of exponent, three of mantissa

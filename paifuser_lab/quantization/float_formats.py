@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ..errors import StepError
-from ..model.formats import AUTOCAST, FLOATS
+from ..model.formats import AUTOCAST, FLOATS, HALVES
 
 WITHOUT_MATRIX_PRODUCT = (
     nn.modules.batchnorm._NormBase,
@@ -73,7 +73,7 @@ def cast_at_boundary(
 
 def computes_in_16_bits(module: nn.Module) -> bool:
     """Whether some weights are in 16 bits, or some parts run under autocast."""
-    if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in module.parameters()):
+    if any(weight.dtype in HALVES for weight in module.parameters()):
         return True
     return any(isinstance(part.__dict__.get("forward"), Autocast) for part in module.modules())
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-import torch
 from torch import nn
 
 from ..errors import StepError
+from ..model.formats import HALVES
 from ..quantization import QuantizedLayer
 from ..records import counted
 from ..training import Batches, CheckpointFile, Objective, Trained, Training, train
 from ..training.fingerprints import fingerprints
 from .step import Draft, Step
-
-HALVES = (torch.bfloat16, torch.float16)
 
 
 class TrainingStep(Training, Step):
