@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ..errors import stop_if_asked
-from ..measure import in_turn, output_error, own_ms, timed_ms
+from ..measure import clock_for, in_turn, output_error
 from ..model.watch import watching
 from ..progress import progress
 from ..workload import Inputs, running
@@ -54,10 +54,7 @@ def compare_ms(
     before: Callable[[], Any], after: Callable[[], Any], device: torch.device, seconds: float
 ) -> tuple[float, float]:
     """The ms of two calls, timed in turn."""
-    is_alone = device.type == "cpu" and torch.get_num_threads() == 1
-    taken = in_turn(
-        {"before": before, "after": after}, device, seconds, own_ms if is_alone else timed_ms
-    )
+    taken = in_turn({"before": before, "after": after}, device, seconds, clock_for(device))
     return taken["before"], taken["after"]
 
 

@@ -290,6 +290,11 @@ def own_ms(call: Callable[[], Any], device: torch.device) -> float:
     return (time.thread_time_ns() - began) / 1e6
 
 
+def clock_for(device: torch.device) -> Clock:
+    """CPU time for one thread, which other processes do not change; else wall time."""
+    return own_ms if device.type == "cpu" and torch.get_num_threads() == 1 else timed_ms
+
+
 def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -20,7 +20,7 @@ import torch
 from ..._files import cache_file
 from ...errors import FileError, WorkloadError
 from ...machine import hardware, threads
-from ...measure import FEWEST, WARM, Clock, in_turn, own_ms, timed_ms
+from ...measure import FEWEST, WARM, clock_for, in_turn, timed_ms
 from ...model.watch import describe
 from ...progress import progress
 from ...records import Staircase, StaircaseTable
@@ -146,7 +146,7 @@ def _measured(family: Family, table: StaircaseTable, seconds: float) -> Staircas
         (read, make): family.call(buffers, read, make) for read in reads for make in makes
     }
     with memory_at_hand(device):
-        ms = in_turn(calls, device, seconds, clock(device, table.threads))
+        ms = in_turn(calls, device, seconds, clock_for(device))
     return Staircase(
         likeness=family.likeness,
         machine=table.machine,
@@ -167,11 +167,6 @@ def _affordable(family: Family, buffers: Buffers, device: torch.device, seconds:
         if len(reads) * len(makes) * (FEWEST + WARM) * call_s <= seconds:
             return most
     return FEWEST_WIDTHS
-
-
-def clock(device: torch.device, count: int) -> Clock:
-    """CPU time for one thread, which other processes do not change; else wall time."""
-    return own_ms if device.type == "cpu" and count == 1 else timed_ms
 
 
 @contextmanager

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from ...machine import threads
-from ...measure import in_turn
+from ...measure import clock_for, in_turn
 from ...records import WholeLatency
 from ...workload import Workload, running
 from ..groups import CutProblem, cut
-from .measure import clock, keep, kept_table, memory_at_hand
+from .measure import keep, kept_table, memory_at_hand
 
 SECONDS = 5.0
 
@@ -50,7 +50,7 @@ def _timed(work: Workload, models: Mapping[str, nn.Module], count: int) -> dict[
             stack.enter_context(running(model))
         stack.enter_context(memory_at_hand(work.device))
         calls = {name: call_of(work, model) for name, model in models.items()}
-        return in_turn(calls, work.device, SECONDS, clock(work.device, count))
+        return in_turn(calls, work.device, SECONDS, clock_for(work.device))
 
 
 def call_of(work: Workload, model: nn.Module) -> Callable[[], Any]:
