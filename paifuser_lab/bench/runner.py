@@ -15,10 +15,11 @@ from ..errors import MeasureError, PaifuserError, StoppedError, first_line, keep
 from ..machine import machine_label
 from ..progress import progress
 from ..records import Record
+from ..records.table import Columns as Columns
+from ..records.table import table_of as table_of
 
 INTERRUPTED = "interrupted"
 Value = TypeVar("Value")
-Columns = dict[str, Callable[[Any], str]]  # a header, and how the cell of a row reads
 Keep = Callable[[Any], object]  # takes the record of what was measured so far
 
 Names = Annotated[
@@ -61,11 +62,6 @@ class BenchRecord(Record):
     def is_good(self) -> bool:
         """Whether the command ends with 0: false where something is not as promised."""
         return True
-
-
-def table_of(columns: Columns, rows: Iterable[Any]) -> list[dict[str, str]]:
-    """The cells of each row, by header."""
-    return [{header: cell(row) for header, cell in columns.items()} for row in rows]
 
 
 def measure_each(
