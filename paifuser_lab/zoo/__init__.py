@@ -10,7 +10,7 @@
     data and metrics   data.py  streets.py  maps.py  metrics.py
     real weights       installed.py (of packages that a user installs)
     language           language.py (a language model and a text to try things with)
-    shared             parts.py (the parts of a workload), weights.py (seeded, plausible weights)
+    shared             parts.py (of workloads and of models), weights.py (seeded, plausible weights)
 
 A new model is one file and one line in `_MODELS`. The file has a function for the model and one for
 its tiny version, named as here with underscores (`swin_t`, `swin_t_tiny`); each takes the batch

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import nn
 
-from .parts import Parts, image_parts
+from .parts import ConvUnit, Parts, image_parts
 from .weights import RELU_GAIN, damp
 
 # (expansion, channels, repeats, stride) of each stage
@@ -20,18 +22,7 @@ _FULL: Stages = (
     (6, 320, 1, 1),
 )
 _TINY: Stages = ((1, 8, 1, 1), (6, 12, 2, 2), (6, 16, 2, 2), (6, 24, 2, 2), (6, 32, 1, 1))
-
-
-class ConvUnit(nn.Sequential):
-    """Convolution, batch-norm, ReLU6."""
-
-    def __init__(
-        self, channels: int, width: int, kernel: int, stride: int = 1, groups: int = 1
-    ) -> None:
-        conv = nn.Conv2d(
-            channels, width, kernel, stride, padding=kernel // 2, groups=groups, bias=False
-        )
-        super().__init__(conv, nn.BatchNorm2d(width), nn.ReLU6())
+_unit = partial(ConvUnit, activation=nn.ReLU6)
 
 
 class InvertedResidual(nn.Module):
@@ -41,8 +32,8 @@ class InvertedResidual(nn.Module):
         super().__init__()
         hidden = channels * expansion
         self.has_shortcut = stride == 1 and channels == width
-        self.expand = nn.Identity() if expansion == 1 else ConvUnit(channels, hidden, 1)
-        self.depthwise = ConvUnit(hidden, hidden, 3, stride, groups=hidden)
+        self.expand = nn.Identity() if expansion == 1 else _unit(channels, hidden, 1)
+        self.depthwise = _unit(hidden, hidden, 3, stride, groups=hidden)
         self.project = nn.Conv2d(hidden, width, 1, bias=False)
         self.norm = damp(nn.BatchNorm2d(width)) if self.has_shortcut else nn.BatchNorm2d(width)
 
@@ -57,7 +48,7 @@ class MobileNetV2(nn.Module):
 
     def __init__(self, stages: Stages, *, stem: int, last: int, classes: int) -> None:
         super().__init__()
-        self.stem = ConvUnit(3, stem, 3, stride=2)
+        self.stem = _unit(3, stem, 3, stride=2)
         blocks, channels = [], stem
         for expansion, width, repeats, stride in stages:
             for index in range(repeats):
@@ -68,7 +59,7 @@ class MobileNetV2(nn.Module):
                 )
                 channels = width
         self.blocks = nn.Sequential(*blocks)
-        self.last = ConvUnit(channels, last, 1)
+        self.last = _unit(channels, last, 1)
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Linear(last, classes)
 

@@ -1,4 +1,4 @@
-"""The parts of a workload of the zoo, and example inputs for models."""
+"""The parts of a workload of the zoo, example inputs for models, and a unit of many of them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,26 @@ class Parts:
     test: Batches | None = None
     metric: Callable[[Callable[..., Any], Batches], float] | None = None
     preprocessing: ImagePreprocessing | None = None
+
+
+class ConvUnit(nn.Sequential):
+    """Convolution, batch-norm, activation."""
+
+    def __init__(
+        self,
+        channels: int,
+        width: int,
+        kernel: int = 1,
+        stride: int = 1,
+        *,
+        groups: int = 1,
+        activation: type[nn.Module] = nn.ReLU,
+        eps: float = 1e-5,
+    ) -> None:
+        conv = nn.Conv2d(
+            channels, width, kernel, stride, padding=kernel // 2, groups=groups, bias=False
+        )
+        super().__init__(conv, nn.BatchNorm2d(width, eps=eps), activation())
 
 
 def image_parts(model: nn.Module, *, batch: int, side: int, gain: float = 1.0) -> Parts:

@@ -6,20 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .parts import Parts, image_parts
+from .parts import ConvUnit, Parts, image_parts
 from .weights import RELU_GAIN
-
-
-class ConvUnit(nn.Sequential):
-    """Convolution, batch-norm, ReLU."""
-
-    def __init__(
-        self, channels: int, width: int, kernel: int, stride: int = 1, groups: int = 1
-    ) -> None:
-        conv = nn.Conv2d(
-            channels, width, kernel, stride, padding=kernel // 2, groups=groups, bias=False
-        )
-        super().__init__(conv, nn.BatchNorm2d(width), nn.ReLU())
 
 
 class SeparableUnit(nn.Sequential):

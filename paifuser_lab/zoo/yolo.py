@@ -5,21 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 
 from .boxes import complete_iou, iou
-from .parts import Parts, image_parts
+from .parts import ConvUnit, Parts, image_parts
 from .weights import SILU_GAIN, damp
 
-
-class ConvUnit(nn.Sequential):
-    """Convolution, batch-norm, SiLU."""
-
-    def __init__(self, channels: int, width: int, kernel: int = 1, stride: int = 1) -> None:
-        conv = nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, bias=False)
-        super().__init__(conv, nn.BatchNorm2d(width, eps=1e-3), nn.SiLU())
+_unit = partial(ConvUnit, activation=nn.SiLU, eps=1e-3)
 
 
 class Bottleneck(nn.Module):
@@ -28,8 +23,8 @@ class Bottleneck(nn.Module):
     def __init__(self, width: int, *, has_shortcut: bool) -> None:
         super().__init__()
         self.has_shortcut = has_shortcut
-        self.conv1 = ConvUnit(width, width, 3)
-        self.conv2 = ConvUnit(width, width, 3)
+        self.conv1 = _unit(width, width, 3)
+        self.conv2 = _unit(width, width, 3)
         if has_shortcut and isinstance(norm := self.conv2[1], nn.BatchNorm2d):
             damp(norm)
 
@@ -44,11 +39,11 @@ class SplitBlock(nn.Module):
 
     def __init__(self, channels: int, width: int, depth: int, *, has_shortcut: bool) -> None:
         super().__init__()
-        self.split = ConvUnit(channels, width)
+        self.split = _unit(channels, width)
         self.blocks = nn.ModuleList(
             Bottleneck(width // 2, has_shortcut=has_shortcut) for _ in range(depth)
         )
-        self.merge = ConvUnit(width // 2 * (2 + depth), width)
+        self.merge = _unit(width // 2 * (2 + depth), width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Concatenate the bypassed half with every bottleneck's output."""
@@ -64,9 +59,9 @@ class FastPyramid(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.narrow = ConvUnit(width, width // 2)
+        self.narrow = _unit(width, width // 2)
         self.pool = nn.MaxPool2d(5, stride=1, padding=2)
-        self.merge = ConvUnit(width * 2, width)
+        self.merge = _unit(width * 2, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Concatenate each position with its context."""
@@ -82,7 +77,7 @@ class Backbone(nn.Module):
 
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
-        self.stem = ConvUnit(3, width, 3, stride=2)
+        self.stem = _unit(3, width, 3, stride=2)
         self.stage1 = _stage(width, 2 * width, depth)
         self.stage2 = _stage(2 * width, 4 * width, 2 * depth)
         self.stage3 = _stage(4 * width, 8 * width, 2 * depth)
@@ -105,9 +100,9 @@ class Neck(nn.Module):
         self.upsample = nn.Upsample(scale_factor=2.0, mode="nearest")
         self.up_middle = SplitBlock(coarse + middle, middle, depth, has_shortcut=False)
         self.up_fine = SplitBlock(middle + fine, fine, depth, has_shortcut=False)
-        self.down_fine = ConvUnit(fine, fine, 3, stride=2)
+        self.down_fine = _unit(fine, fine, 3, stride=2)
         self.down_middle = SplitBlock(fine + middle, middle, depth, has_shortcut=False)
-        self.reduce_middle = ConvUnit(middle, middle, 3, stride=2)
+        self.reduce_middle = _unit(middle, middle, 3, stride=2)
         self.down_coarse = SplitBlock(middle + coarse, coarse, depth, has_shortcut=False)
 
     def forward(
@@ -184,13 +179,13 @@ def expect_background(model: Yolo, share: float = 0.01) -> None:
 
 def _stage(channels: int, width: int, depth: int) -> nn.Sequential:
     return nn.Sequential(
-        ConvUnit(channels, width, 3, stride=2), SplitBlock(width, width, depth, has_shortcut=True)
+        _unit(channels, width, 3, stride=2), SplitBlock(width, width, depth, has_shortcut=True)
     )
 
 
 def _branch(channels: int, width: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(
-        ConvUnit(channels, width, 3), ConvUnit(width, width, 3), nn.Conv2d(width, outputs, 1)
+        _unit(channels, width, 3), _unit(width, width, 3), nn.Conv2d(width, outputs, 1)
     )
 
 
