@@ -133,6 +133,12 @@ def first_line(error: BaseException) -> str:
     return " ".join(line.strip() for line in lines[:count])
 
 
+def message_of(error: Exception) -> str:
+    """One of this package's errors in its own words; another by its class and first line."""
+    is_ours = isinstance(error, PaifuserError)
+    return str(error) if is_ours else f"{type(error).__name__}: {first_line(error)}"
+
+
 ShouldStop = Callable[[], bool]
 NO_RESULT = "was stopped before there was a result; nothing was changed."
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from paifuser_lab.errors import MeasureError, PaifuserError, first_line
+from paifuser_lab.errors import MeasureError, PaifuserError, message_of
 from paifuser_lab.model.weights import answer_hash, weights_hash
 from paifuser_lab.records import Record
 from paifuser_lab.variant import Variant, apply
@@ -230,10 +230,8 @@ def main(model: str, folders: Sequence[str]) -> None:
                 "weights": weights_hash(variant.module),
                 "output": output_hash(work, variant.model),
             }
-        except PaifuserError as problem:
-            line = {"error": str(problem)}
         except Exception as problem:  # the other folders are still loaded
-            line = {"error": f"{type(problem).__name__}: {first_line(problem)}"}
+            line = {"error": message_of(problem)}
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
 

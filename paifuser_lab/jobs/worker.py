@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..errors import PaifuserError, first_line
+from ..errors import message_of
 from ..machine.host import CoreUse, core_use, others_share
 from ..machine.openmp import release_pool
 from ..records.quality import MAX_OTHERS
@@ -154,6 +154,4 @@ def error_message(error: BaseException) -> str:
             f"The model was interrupted while it ran ({type(error).__name__}); nothing was "
             "changed; try again."
         )
-    if isinstance(error, PaifuserError):
-        return str(error)
-    return f"{type(error).__name__}: {first_line(error)}"
+    return message_of(error)

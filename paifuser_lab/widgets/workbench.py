@@ -20,7 +20,7 @@ import traitlets
 from ipywidgets.widgets import widget as registry
 
 from .._files import write_text
-from ..errors import MeasureError, PaifuserError, WorkloadError, first_line
+from ..errors import MeasureError, PaifuserError, WorkloadError, message_of
 from ..machine.openmp import release_after_cells
 from ..planner import SearchResult
 from ..profiler import side_by_side
@@ -274,11 +274,9 @@ class Workbench(Panel):
                 try:
                     self._serve(request)
                 except Exception as error:
-                    message = str(error)
                     if not isinstance(error, PaifuserError):
-                        message = f"{type(error).__name__}: {first_line(error)}"
                         logger.exception("request %s failed", request.get("do"))
-                    self.session.set_error(message)
+                    self.session.set_error(message_of(error))
                 self.served = request["id"]
 
     def _serve(self, request: dict[str, Any]) -> None:

@@ -12,11 +12,10 @@ import torch
 import typer
 from torch import Tensor
 
-from ...errors import MeasureError, PaifuserError, keep_when_stopped
+from ...errors import MeasureError, PaifuserError, keep_when_stopped, message_of
 from ...kernels import errors_by_density
 from ...kernels.nvrtc import nvrtc
 from ...kernels.runners import Runner, runner_of
-from ...kernels.tuning.search import message_of
 from ...machine.ceilings import cuda_accelerators, cuda_names
 from ...machine.host import host_facts
 from ...progress import progress

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from ...errors import KernelError, PaifuserError, first_line, keep_when_stopped
+from ...errors import KernelError, keep_when_stopped, message_of
 from ...progress import progress
 from ...records import Record
 from ..tiles import Tile, Tiles, describe_tile
@@ -159,12 +159,6 @@ def _measured(tile: Tile, measure: Measure) -> Attempt:
     if not 0 < ms < math.inf:
         return Attempt(tile=dict(tile), failure=f"its time is {ms} ms")
     return Attempt(tile=dict(tile), ms=ms)
-
-
-def message_of(error: Exception) -> str:
-    """What failed: one of our errors in its own words, another by its type and first line."""
-    is_ours = isinstance(error, PaifuserError)
-    return str(error) if is_ours else f"{type(error).__name__}: {first_line(error)}"
 
 
 def _reason_to_end(attempts: Sequence[Attempt], budget: int, is_late: bool) -> str:
