@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import AccelerationError
+from ..model.watch import is_in_backward
 from ..records import AccelerationStatus, SwitchState, SwitchStatus
 from .loop import Loop
 from .meter import Meter
 from .switches import SWITCHES, Switch
-from .switches.base import is_in_backward
 
 logger = logging.getLogger("paifuser_lab.accelerate")
 FOLLOWED_EVERY_S = 0.5

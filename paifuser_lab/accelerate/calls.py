@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from ..model.tensors import tensors_in
-from ..model.watch import ATTRIBUTE, describe, first_nan, has_nan
+from ..model.watch import ATTRIBUTE, describe, first_nan, has_nan, is_in_backward
 from ..training.checkpointing import saved_buffers
 from ..workload import Inputs, known_inputs, note_inputs
-from .switches.base import Call, is_in_backward
+from .switches.base import Call
 
 
 class Owner(Protocol):

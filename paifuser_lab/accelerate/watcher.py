@@ -24,7 +24,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from .switches.base import is_in_backward, weights_of
+from ..model.watch import is_in_backward
+from .switches.base import weights_of
 
 UNSCALED = "_loss_before_scaling"  # an attribute of a loss that a GradScaler has multiplied
 PASS_OVER = 49  # steps of a loop at rest between two that are told of

@@ -260,3 +260,8 @@ def _outermost_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     finally:
         watcher.is_inside = False
     return output
+
+
+def is_in_backward() -> bool:
+    """Whether a backward pass runs in this thread, which calls checkpointed layers again."""
+    return bool(torch._C._current_graph_task_id() != -1)

@@ -185,11 +185,6 @@ class Switch:
         return ""
 
 
-def is_in_backward() -> bool:
-    """Whether a backward pass runs in this thread."""
-    return bool(torch._C._current_graph_task_id() != -1)
-
-
 def is_reachable(output: Any) -> bool:
     """Whether every tensor of an output is found, in lists, dicts and classes that torch knows."""
     return all(leaf is None or isinstance(leaf, LEAVES) for leaf in pytree.tree_leaves(output))

@@ -18,16 +18,8 @@ from torch.utils import _pytree as pytree
 
 from ...errors import AccelerationError
 from ...machine.ceilings import product_speedup
-from .base import (
-    Call,
-    Parts,
-    Refusal,
-    Switch,
-    is_in_backward,
-    is_reachable,
-    kept_tensors,
-    weights_of,
-)
+from ...model.watch import is_in_backward
+from .base import Call, Parts, Refusal, Switch, is_reachable, kept_tensors, weights_of
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 AUTO = "auto"  # bf16, unless this processor emulates it

@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils import _pytree as pytree
 
 from ...errors import MeasureError, keep_when_stopped
-from ...model.watch import watching_outermost
+from ...model.watch import is_in_backward, watching_outermost
 from ...workload import QUIET
 from .trace import BACKWARD, LOOP, MODEL, SYNCHRONIZE, WATCHING, Trace, trace_of
 
@@ -97,9 +97,7 @@ class ModelWatch:
 
     def enter(self, model: nn.Module) -> None:
         """An outermost call of a model begins."""
-        # backward calls checkpointed layers again; these calls do not count
-        is_in_backward = torch._C._current_graph_task_id() != -1
-        stack, is_call = ExitStack(), not (is_in_backward or is_traced())
+        stack, is_call = ExitStack(), not (is_in_backward() or is_traced())
         if is_call:
             with record_function(WATCHING):
                 self._note_call(model)
