@@ -56,7 +56,7 @@ def _frontier(search: SearchResult, rows: list[Candidate]) -> Panel:
     """A point per candidate; an even band at the bottom holds those that keep the output."""
     best = {row.label for row in search.frontier}
     name, readable = OF_GOAL[search.goal]
-    costs, losses = [_cost(search, row) for row in rows], [_loss(row) for row in rows]
+    costs, losses = [_cost(search, row) for row in rows], [row.loss or 0.0 for row in rows]
     before = _before(search)
     around = [*costs, *([before] if before else [])]
     kinds: dict[str, list[int]] = {"disc": [], "ring": [], "cross": []}
@@ -92,10 +92,6 @@ def _frontier(search: SearchResult, rows: list[Candidate]) -> Panel:
     return Panel(
         Axis.log(min(around) / 1.2, max(around) * 1.3, name, readable), y, tuple(marks), 260
     )
-
-
-def _loss(row: Candidate) -> float:
-    return row.loss or 0.0
 
 
 def _tips(rows: list[Candidate]) -> Tips:
