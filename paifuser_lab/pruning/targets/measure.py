@@ -115,13 +115,7 @@ def kept_table(count: int) -> StaircaseTable:
         machine=hardware().label, threads=count, torch_version=str(torch.__version__)
     )
     with suppress(FileError, OSError):
-        cached = StaircaseTable.load(_path(empty))
-        if (cached.machine, cached.threads, cached.torch_version) == (
-            empty.machine,
-            empty.threads,
-            empty.torch_version,
-        ):
-            return cached
+        return StaircaseTable.load(_path(empty))
     return empty
 
 
