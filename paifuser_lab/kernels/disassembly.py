@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -39,14 +38,6 @@ _UNITS: dict[str, Unit] = {
     "FFMA": "plain",
     "HFMA2": "plain",
 }
-
-
-def instructions_of(cubin: Path) -> Counter[str]:
-    """How often each instruction occurs in the machine code: FFMA, HMMA …; padding is left out."""
-    names, _ = _parsed(listing_of(cubin))
-    counted = Counter(map(_kind, names))
-    counted.pop("NOP", None)
-    return counted
 
 
 def listing_of(cubin: Path) -> str:

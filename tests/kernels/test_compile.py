@@ -5,7 +5,9 @@ owner has access.
 from __future__ import annotations
 
 import stat
+from collections import Counter
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +23,7 @@ from paifuser_lab.kernels.compile import (
     resources_in,
     shipped,
 )
-from paifuser_lab.kernels.disassembly import instructions_of
+from paifuser_lab.kernels.disassembly import _kind, _parsed, listing_of
 from paifuser_lab.kernels.kernel import BUDGETED_BY
 from tests.support.cuda_on_cpu.emulator import HERE
 from tests.support.kernel_checks import needs_disassembler, needs_nvrtc
@@ -29,6 +31,12 @@ from tests.support.kernel_probes import ENTRIES
 
 BUDGETED = [(kernel.name, entry) for kernel in KERNELS.values() for entry in kernel.budgets]
 SMALL = (shipped("depthwise"), "depthwise<bfloat16, 3, 1, NONE, 8, 8, 64, 1>", "sm_80")
+
+
+def instructions_of(cubin: Path) -> Counter[str]:
+    """How often each instruction occurs in the machine code; padding is left out."""
+    names, _ = _parsed(listing_of(cubin))
+    return Counter(kind for kind in map(_kind, names) if kind != "NOP")
 
 
 @pytest.fixture
