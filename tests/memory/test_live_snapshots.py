@@ -73,9 +73,8 @@ def test_layers_lines_and_categories_are_those_of_the_code():
     assert held["act", "activations"] == 100 * KB
     lines = {row.site.partition(":")[0] for row in record.at_peak if row.category == "activations"}
     assert lines == {"memory/test_live_snapshots.py"}
-    (product,) = [row for row in record.at_peak if row.site.endswith(" Net.forward")
-                  and row.held_bytes == 200 * KB]  # fmt: skip
-    assert product.blocks == 2 or product.held_bytes == 200 * KB
+    held = [row.held_bytes for row in record.at_peak if row.site.endswith(" Net.forward")]
+    assert held.count(200 * KB) == 1
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])

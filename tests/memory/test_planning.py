@@ -16,11 +16,6 @@ from paifuser_lab.workload import running
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(scope="module")
-def plan() -> MemoryPlan:
-    return plan_memory(lab.load("resnet18-tiny"))
-
-
 @pytest.mark.parametrize("name", ["resnet18-tiny", "swin-t-tiny"])
 def test_the_plan_of_a_zoo_model_keeps_its_order(name):
     work = lab.load(name)

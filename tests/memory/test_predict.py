@@ -300,6 +300,3 @@ def test_a_failure_of_the_model_names_the_batch():
     assert predicted_peak(workload(Fixed())).batch == 2
     with pytest.raises(MeasureError, match="small at a batch of 3 cannot be predicted"):
         predicted_peak(workload(Fixed()), batch=3)
-
-
-# The record.

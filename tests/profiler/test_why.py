@@ -370,9 +370,6 @@ def test_facts_that_kept_a_layer_from_getting_faster_are_reported(
     )
 
 
-# The record.
-
-
 # What the model has already.
 
 
