@@ -178,15 +178,6 @@ def test_a_switch_before_the_query_is_reported(bench):
     assert "What can be fused is not known yet" in bench.state["error"]
 
 
-def test_setting_a_map_of_another_model_raises(bench):
-    with pytest.raises(
-        lab.PaifuserError,
-        match="The fusion map of small has a layer 'elsewhere' that small does not have",
-    ):
-        bench.fusions = fusion_map(fusion("first", "elsewhere"))
-    assert bench.fusions is None
-
-
 def test_an_unchanged_map_is_not_sent_again(bench):
     send(bench, do="fuse_all", is_on=True)
     bench.wait(TIMEOUT_S)
@@ -262,13 +253,3 @@ def test_an_invalid_attention_request_is_reported(bench, request_, sentence):
     bench.attention_cost = cost()
     send(bench, **request_)
     assert sentence in bench.state["error"] and len(bench.recipe) == 0
-
-
-def test_setting_a_cost_of_another_model_raises(bench):
-    foreign = AttentionLayer(layer="elsewhere", heads=1, queries=8, keys=8, errors=(0.0, 0.1))
-    with pytest.raises(
-        lab.PaifuserError,
-        match="The attention cost of small has a layer 'elsewhere' that small does not have",
-    ):
-        bench.attention_cost = cost(layers=(foreign,))
-    assert bench.attention_cost is None

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import paifuser_lab as lab
+from paifuser_lab.errors import WorkloadError
 from paifuser_lab.jobs.queries import QUERIES, Query
 from paifuser_lab.records import Record
 from paifuser_lab.views.picture import Axis, Boxes, Panel, Picture, Tips
@@ -14,6 +15,7 @@ from paifuser_lab.widgets import linker
 from paifuser_lab.widgets.section import _SECTIONS, chart_section, sections
 from paifuser_lab.widgets.tabs import BUILT_IN
 from tests.support.bench import opened, send
+from tests.support.drawn import RECORDS
 
 
 class WeightCount(Record):
@@ -128,25 +130,10 @@ def test_the_tabs_are_in_the_order_of_registration():
         "graph",
         "generation",
     ]
-    assert {
-        section.name for section in sections() if section.title and section.is_always_shown
-    } == {
-        "sensitivity",
-        "allocation",
-        "importance",
-        "fusion",
-        "attention",
-        "memory",
-        "memory_fit",
-        "memory_pool",
-        "memory_plan",
-        "results",
-        "generation",
-        "faster",
-        "exports",
-        "engine_settings",
-        "graph",
+    shown_once_known = {
+        section.name for section in sections() if section.title and not section.is_always_shown
     }
+    assert shown_once_known == {"roofline", "call_timeline", "side_by_side", "hardware"}
 
 
 def test_every_section_of_the_workbench_names_one_of_its_tabs():
@@ -165,11 +152,16 @@ def test_every_option_has_its_exact_term_as_a_tooltip():
         assert section.hint and f'"hint": "{section.hint}"' in module, section.name
 
 
-def test_a_model_without_attention_is_not_offered_it(bench):
-    assert bench.state["absent"]["attention"] == "none in this model"
-
-
-def test_a_model_with_attention_is_offered_it(tmp_path):
-    layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval()
-    with opened(lab.Workload(layer, torch.randn(1, 4, 8)), tmp_path) as bench:
-        assert "attention" not in bench.state["absent"]
+def test_a_record_of_another_model_is_refused_and_none_is_shown(bench):
+    for attribute, kind in (
+        ("sensitivity", "Sensitivity"),
+        ("importance", "Importance"),
+        ("allocation", "Allocation"),
+        ("fusions", "FusionMap"),
+        ("attention_cost", "AttentionCost"),
+    ):
+        with pytest.raises(
+            WorkloadError, match=r"of net has a layer '\w+' that Sequential does not"
+        ):
+            setattr(bench, attribute, RECORDS[kind])
+        assert getattr(bench, attribute) is None
