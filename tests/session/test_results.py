@@ -52,17 +52,6 @@ def test_the_unchanged_model_has_the_figures_of_the_first_comparison_it_was_in(s
     assert first.latency_ms == comparison[comparison.baseline].latency_ms and first.speedup == 1
 
 
-def test_row_0_has_the_baseline_of_the_headline_whatever_was_chosen(session):
-    choose(session, "fold")
-    choose(session, "layout")
-    for _ in range(3):
-        state = session.state
-        baseline = state.comparison[state.comparison.baseline]
-        assert state.results[0].latency_ms == baseline.latency_ms
-        session.undo()
-        session.wait(TIMEOUT_S)
-
-
 def test_a_recipe_measured_again_keeps_its_row_and_has_the_new_figures(session):
     before = choose(session, "fold")
     session.measure_again()

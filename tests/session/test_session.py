@@ -206,13 +206,6 @@ def test_a_failing_listener_is_logged_and_the_session_continues(sessions, caplog
     ) and "a listener of the session failed" in caplog.text
 
 
-def test_choosing_an_unknown_step_raises(sessions):
-    session = sessions()
-    with pytest.raises(lab.PaifuserError, match="There is no step 'fald'"):
-        session.choose("fald")
-    assert len(session.recipe) == 0
-
-
 @pytest.mark.parametrize(
     ("before", "step", "after"),
     [

@@ -174,12 +174,6 @@ def test_the_panel_starts_with_the_planned_point_and_its_recipe_follows_the_choi
     }
 
 
-def test_the_page_chooses_by_setting_the_trait():
-    panel = lab.show(ALLOCATION)
-    panel.set_state({"chosen": 3})
-    assert panel.chosen == 3 and panel.get_state("chosen") == {"chosen": 3}
-
-
 @pytest.mark.parametrize("index", [-1, 4])
 def test_choosing_a_point_out_of_range_raises_and_changes_nothing(index):
     panel = lab.show(ALLOCATION)

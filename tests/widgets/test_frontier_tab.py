@@ -172,25 +172,6 @@ def test_a_stopped_plan_keeps_its_estimates_and_the_next_plan_resumes_from_them(
     assert bench.wait(TIMEOUT_S).allocation == allocation_of() and resumed[1].is_interrupted
 
 
-def test_an_interrupt_before_any_result_leaves_the_session_usable(bench, monkeypatch):
-    def stop(work, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(saliency, "importance", stop)
-    bench.session.query("importance")
-    state = bench.wait(TIMEOUT_S)
-    assert (state.status, state.importance) == ("idle", None) and "interrupted" in state.error
-    bench.recipe = lab.Recipe(["fold"])
-    assert bench.wait(TIMEOUT_S).variant.recipe == lab.Recipe(["fold"])
-
-
-def test_an_unknown_query_raises(bench):
-    with pytest.raises(
-        lab.PaifuserError, match="has no query 'moon'; it has sensitivity, importance"
-    ):
-        bench.session.query("moon")
-
-
 # Its points.
 
 

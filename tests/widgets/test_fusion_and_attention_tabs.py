@@ -151,28 +151,6 @@ def test_a_switch_after_fuse_all_excludes_that_site_and_keeps_the_other_steps(be
     assert bench.wait(TIMEOUT_S).error is None
 
 
-def test_a_slower_site_can_be_forced_on(bench):
-    bench.fusions = fusion_map(
-        fusion("first", "norm", "act"), fusion("second", standing="slower", fused_ms=3.0)
-    )
-    send(bench, do="fuse", place="second", is_on=True)
-    assert options_of(bench, "fuse") == {"layers": ["second"], "on": ["second"]}
-    state = bench.wait(TIMEOUT_S)
-    assert state.error is None and bench.state["fused"]["on"] == ["second"]
-
-
-@pytest.mark.parametrize(
-    ("place", "sentence"),
-    [("moon", "'moon' is not a site"), ("second", "'second' cannot be fused: it is read twice")],
-)
-def test_an_invalid_switch_is_reported(bench, place, sentence):
-    bench.fusions = fusion_map(
-        fusion("first"), fusion("second", standing="apart", reason="it is read twice")
-    )
-    send(bench, do="fuse", place=place, is_on=True)
-    assert sentence in bench.state["error"] and len(bench.recipe) == 0
-
-
 def test_a_switch_before_the_query_is_reported(bench):
     send(bench, do="fuse", place="first", is_on=True)
     assert "What can be fused is not known yet" in bench.state["error"]
@@ -233,23 +211,3 @@ def test_a_share_of_keys_is_a_step_that_is_applied_and_undone(bench):
     assert bench.state["attending"]["topk"]["keep"] == 0.5
     send(bench, do="attention", kind="topk", keep=0.5, layers=[])
     assert len(bench.recipe) == 0 and bench.state["attending"] == {}
-
-
-@pytest.mark.parametrize(
-    ("request_", "sentence"),
-    [
-        (
-            {"do": "attention", "kind": "topk", "keep": 0.3, "layers": []},
-            "the share 0.3 was not measured",
-        ),
-        (
-            {"do": "attention", "kind": "topk", "keep": 0.5, "layers": ["moon"]},
-            "'moon' is not an attention layer",
-        ),
-    ],
-    ids=["share", "layer"],
-)
-def test_an_invalid_attention_request_is_reported(bench, request_, sentence):
-    bench.attention_cost = cost()
-    send(bench, **request_)
-    assert sentence in bench.state["error"] and len(bench.recipe) == 0

@@ -178,12 +178,6 @@ def test_an_attention_panel_starts_with_the_largest_share_and_its_choice_is_a_st
     assert panel.step == {} and len(panel.recipe) == 0
 
 
-def test_the_page_chooses_by_setting_the_traits():
-    panel = lab.show(COST)
-    panel.set_state({"keep": 0.5, "layers": ["x"]})
-    assert panel.step == {"attention": {"kind": "topk", "keep": 0.5, "layers": ["x"]}}
-
-
 @pytest.mark.parametrize(
     ("trait", "value", "sentence"),
     [
