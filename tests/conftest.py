@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from copy import copy
 from functools import cache
 from pathlib import Path
@@ -158,6 +159,23 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[Any, str, str]]:
+    """Runs `paifuser-lab …` in this process: exit code, standard output and standard error."""
+    from paifuser_lab.cli import program
+
+    def run(*arguments: object) -> tuple[Any, str, str]:
+        monkeypatch.setattr(sys, "argv", ["paifuser-lab", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            program.main()
+        printed = capsys.readouterr()
+        return ended.value.code or 0, printed.out, printed.err
+
+    return run
 
 
 @pytest.fixture

@@ -17,22 +17,6 @@ from paifuser_lab.planner import searching
 from paifuser_lab.planner.space import Space
 
 
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Run `paifuser-lab …` in this process; returns exit code, standard output and standard
-    error.
-    """
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["paifuser-lab", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            program.main()
-        printed = capsys.readouterr()
-        return ended.value.code or 0, printed.out, printed.err
-
-    return run
-
-
 def test_models_are_listed_a_line_each(command):
     code, out, _ = command("models")
     assert code == 0

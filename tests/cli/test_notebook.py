@@ -15,21 +15,14 @@ from paifuser_lab.cli import notebook as batch
 from paifuser_lab.cli.notebook import run_notebook, stage_of
 from paifuser_lab.errors import FileError, PaifuserError
 from paifuser_lab.model.weights import load_weights, weights_hash
+from tests.support.quick_notebooks import small_notebook
 
 COMPRESS = asset("notebooks/50_compress.ipynb")
 RECIPE = lab.Recipe(["fold", {"precision": {"layers": {"fc": "bf16"}}}])
 
 
-def small_notebook(folder, *cells):
-    notebook = nbformat.v4.new_notebook()
-    notebook.metadata = {
-        "kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}
-    }
-    notebook.cells = [nbformat.v4.new_code_cell(text) for text in ('out = ""\nword = "a"', *cells)]
-    notebook.cells[0].metadata.tags = ["parameters"]
-    path = folder / "small.ipynb"
-    nbformat.write(notebook, path)
-    return path
+def notebook_in(folder, *cells):
+    return small_notebook(folder / "small.ipynb", 'out = ""\nword = "a"', *cells)
 
 
 @pytest.fixture
@@ -62,7 +55,7 @@ def test_the_compression_notebook_gives_the_same_weights_as_applying_the_recipe(
 
 def test_an_error_in_a_cell_is_reported_and_leaves_no_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("PAIFUSER_STATIC", raising=False)
-    notebook = small_notebook(
+    notebook = notebook_in(
         tmp_path,
         "open(f'{out}/report.json', 'w').write('half')",
         "raise ValueError('the loss is NaN')",
@@ -81,7 +74,7 @@ def test_a_parameter_that_the_notebook_does_not_declare_is_refused(
 ):
     pretend_papermill(lambda *_: pytest.fail("it ran"))
     with pytest.raises(PaifuserError, match="has no parameter"):
-        run_notebook(small_notebook(tmp_path), tmp_path / "out", {name: 1})
+        run_notebook(notebook_in(tmp_path), tmp_path / "out", {name: 1})
 
 
 def test_an_interrupted_run_leaves_no_folder(tmp_path, pretend_papermill):
@@ -91,7 +84,7 @@ def test_an_interrupted_run_leaves_no_folder(tmp_path, pretend_papermill):
 
     pretend_papermill(interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_notebook(small_notebook(tmp_path), tmp_path / "out", {})
+        run_notebook(notebook_in(tmp_path), tmp_path / "out", {})
     assert [path.name for path in tmp_path.iterdir()] == ["small.ipynb"]
 
 
@@ -110,7 +103,7 @@ def test_a_full_disk_is_said_and_another_error_is_not_taken_for_one(
 
     pretend_papermill(failing)
     with pytest.raises(error, match=message):
-        run_notebook(small_notebook(tmp_path), tmp_path / "out", {})
+        run_notebook(notebook_in(tmp_path), tmp_path / "out", {})
 
 
 def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path, pretend_papermill):
@@ -118,14 +111,14 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path, pretend_papermi
     with staged(tmp_path / "out") as stage:
         leftover = stage.with_name(f"{stage.name}x")  # without a lock: its process is gone
         leftover.mkdir()
-        run_notebook(small_notebook(tmp_path), tmp_path / "out", {})
+        run_notebook(notebook_in(tmp_path), tmp_path / "out", {})
         assert stage.exists() and not leftover.exists(), "a run that goes on keeps its own"
 
 
 def test_an_earlier_run_is_replaced_completely_and_other_folders_are_not(
     tmp_path, pretend_papermill
 ):
-    notebook, out = small_notebook(tmp_path), tmp_path / "out"
+    notebook, out = notebook_in(tmp_path), tmp_path / "out"
     pretend_papermill(lambda output, parameters: (output.parent / "report.json").write_text("{}"))
     run_notebook(notebook, out, {})
     (out / "left over").write_text("")
@@ -145,13 +138,13 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(
     pretend_papermill(lambda *_: pytest.fail("it ran"))
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="choose a folder you can write to"):
-        run_notebook(small_notebook(tmp_path), tmp_path / "file" / "out", {})
+        run_notebook(notebook_in(tmp_path), tmp_path / "file" / "out", {})
     with pytest.raises(FileError, match="is a file; give a folder"):
-        run_notebook(small_notebook(tmp_path), tmp_path / "file", {})
+        run_notebook(notebook_in(tmp_path), tmp_path / "file", {})
 
 
 def test_every_cell_that_did_something_is_reported_with_its_heading_and_seconds(tmp_path):
-    path = small_notebook(
+    path = notebook_in(
         tmp_path,
         "open(f'{out}/report.json', 'w').write('{}'); None",
         "print('fold: exact')",

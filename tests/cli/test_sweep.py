@@ -31,6 +31,7 @@ from paifuser_lab.cli.sweep import reported, sweep
 from paifuser_lab.errors import FileError, PaifuserError
 from paifuser_lab.planner import store
 from paifuser_lab.records import Comparison, Measurement, StepReport, Sweep, SweepRun
+from tests.support.quick_notebooks import small_notebook
 
 PARAMETERS = (
     'out = ""\nratio = 0.5\nseed = 0\nword = "a"\nis_quick = True\nlimit = None\nfolder = "a" + "b"'
@@ -71,14 +72,7 @@ json.dump(figures, open(out + "/report.json", "w"))
 
 @pytest.fixture
 def notebook(tmp_path: Path) -> Path:
-    small = nbformat.v4.new_notebook()
-    small.metadata = {
-        "kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}
-    }
-    small.cells = [nbformat.v4.new_code_cell(text) for text in (PARAMETERS, REPORT)]
-    small.cells[0].metadata.tags = ["parameters"]
-    nbformat.write(small, tmp_path / "small.ipynb")
-    return tmp_path / "small.ipynb"
+    return small_notebook(tmp_path / "small.ipynb", PARAMETERS, REPORT)
 
 
 @pytest.fixture
@@ -88,34 +82,21 @@ def fake_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def exit_of(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Runs the command for the notebook and the folder `out`: the status that it exits with."""
-
-    def run(*options: str) -> Any:
-        command = ["paifuser-lab", "sweep", str(notebook), *options, "--out", str(tmp_path / "out")]
-        monkeypatch.setattr(sys, "argv", command)
-        with pytest.raises(SystemExit) as ended:
-            program.main()
-        return ended.value.code
-
-    return run
+def swept(command: Callable[..., Any], notebook: Path, tmp_path: Path) -> Callable[..., Any]:
+    """Runs the command for the notebook and the folder `out`: its exit code and what it printed."""
+    return lambda *options: command("sweep", notebook, *options, "--out", tmp_path / "out")
 
 
 def test_runs_of_a_real_notebook_are_reported_and_a_failed_one_does_not_stop_the_others(
-    exit_of: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    swept: Callable[..., Any], tmp_path: Path
 ) -> None:
-    assert exit_of("-p", "ratio=0.25", "-p", "seed=0..1", "--jobs", "2") == 1
-    printed = capsys.readouterr()
-    assert (
-        "ratio=0.25,seed=1: small.ipynb failed in cell 3: ValueError: the loss is NaN"
-        in printed.err
-    )
-    assert re.search(
-        r"^ratio=0\.25,seed=0 · accuracy 0\.25 · \d+\.\d s$", printed.out, re.MULTILINE
-    )
-    swept = lab.Record.load(tmp_path / "out" / "sweep.json")
-    assert isinstance(swept, Sweep)
-    assert [(run.parameters, run.figures) for run in swept.runs] == [
+    code, out, err = swept("-p", "ratio=0.25", "-p", "seed=0..1", "--jobs", "2")
+    assert code == 1
+    assert "ratio=0.25,seed=1: small.ipynb failed in cell 3: ValueError: the loss is NaN" in err
+    assert re.search(r"^ratio=0\.25,seed=0 · accuracy 0\.25 · \d+\.\d s$", out, re.MULTILINE)
+    record = lab.Record.load(tmp_path / "out" / "sweep.json")
+    assert isinstance(record, Sweep)
+    assert [(run.parameters, run.figures) for run in record.runs] == [
         ({"ratio": 0.25, "seed": 0}, {"accuracy": 0.25}),
         ({"ratio": 0.25, "seed": 1}, {}),
     ]
@@ -318,23 +299,24 @@ def test_runs_of_a_notebook_with_other_code_are_refused(notebook: Path, tmp_path
 
 @pytest.mark.usefixtures("fake_worker")
 def test_an_interrupt_stops_running_notebooks_and_keeps_complete_runs(
-    exit_of: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    swept: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(run: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(program, "_print_run", interrupted)
     out = tmp_path / "out"
-    assert exit_of("-p", "word=wait,after,a,b", "--jobs", "2") == 130
+    code, _, _ = swept("-p", "word=wait,after,a,b", "--jobs", "2")
+    assert code == 130
     assert {path.name for path in out.iterdir()} >= {
         "word=after",
         "word=wait.stopped",
         "sweep.json",
     }
     assert not (out / "word=wait").exists()
-    swept = lab.Record.load(out / "sweep.json")
-    assert isinstance(swept, Sweep)
-    assert swept.is_interrupted and "stopped early" in swept.title and not swept.failed
+    record = lab.Record.load(out / "sweep.json")
+    assert isinstance(record, Sweep)
+    assert record.is_interrupted and "stopped early" in record.title and not record.failed
 
 
 def test_a_killed_sweep_takes_its_running_notebook_with_it(notebook: Path, tmp_path: Path) -> None:
@@ -424,16 +406,12 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_invalid_parameters_are_refused_before_anything_runs(
-    case: str,
-    exit_of: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    case: str, swept: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts, sentence = REFUSED[case]
     monkeypatch.setattr(running, "WORKER", ["/nowhere"])
-    options = [part for text in texts for part in ("-p", text)]
-    assert exit_of(*options) == 2 and sentence in capsys.readouterr().err
+    code, _, err = swept(*(part for text in texts for part in ("-p", text)))
+    assert code == 2 and sentence in err
     assert not (tmp_path / "out").exists()
 
 

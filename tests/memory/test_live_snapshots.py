@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 import paifuser_lab as lab
-from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError, MeasureError
 from paifuser_lab.measure import peak_bytes
 from paifuser_lab.memory.snapshots import live
@@ -129,17 +128,14 @@ def test_no_other_thread_runs_a_model_while_one_is_recorded(train):
     assert taken and not any(taken)
 
 
-def test_the_command_line_writes_a_page_without_scripts(tmp_path, capsys, monkeypatch):
+def test_the_command_line_writes_a_page_without_scripts(tmp_path, command):
     path = tmp_path / "report.html"
-    arguments = ["paifuser-lab", "memory", "resnet18-tiny", "--html", str(path)]
-    monkeypatch.setattr("sys.argv", arguments)
-    with pytest.raises(SystemExit) as ended:
-        program.main()
-    assert not ended.value.code
+    code, out, _ = command("memory", "resnet18-tiny", "--html", path)
+    assert code == 0
     page = path.read_text(encoding="utf-8")
     assert "Largest by layer at the peak" in page and "one run on a CPU" in page
     assert "<script" not in page and "reserved at the peak" not in page
-    assert "layer1.0" in page and "report in" in capsys.readouterr().out
+    assert "layer1.0" in page and "report in" in out
 
 
 def test_options_are_for_workloads_alone(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from itertools import pairwise
 
 import numpy
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import paifuser_lab as lab
-from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError
 from paifuser_lab.memory.snapshots import analysis, memory_snapshot, read_snapshot, replay
 from paifuser_lab.memory.snapshots.lifetimes import lifetimes_of
@@ -300,18 +298,6 @@ def test_text_of_a_file_is_never_markup(folder):
         assert "<script" not in text
     assert "&lt;script" in page and "default-src 'none'" in page.replace("&#x27;", "'")
     assert "http://" not in page.replace("http://www.w3.org/", "")
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["paifuser-lab", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            program.main()
-        printed = capsys.readouterr()
-        return ended.value.code or 0, printed.out, printed.err
-
-    return run
 
 
 def test_the_command_prints_the_record_and_writes_the_page(folder, command, tmp_path):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 import paifuser_lab as lab
-from paifuser_lab.cli import program
 from paifuser_lab.engines import threads
 from paifuser_lab.engines.threads import choose_threads, faster_threads
 from paifuser_lab.machine import thread_choices
@@ -36,7 +33,7 @@ def fixed_times(monkeypatch):
     ("name", "threads"), [("resnet18-tiny", 1), ("vit-s-tiny", thread_choices()[-1])]
 )
 def test_session_results_profile_and_comparisons_agree(
-    name, threads, fixed_times, monkeypatch, tmp_path, capsys
+    name, threads, fixed_times, command, tmp_path
 ):
     work = lab.load(name)
     choose_threads(work, threads)
@@ -51,8 +48,7 @@ def test_session_results_profile_and_comparisons_agree(
     assert {one.threads for one in state.comparison.rows} == {threads} == {state.profile.threads}
 
     in_cell = lab.compare(work, lab.Recipe(RECIPE), rounds=ROUNDS, seconds=SECONDS)
-    in_terminal = compared_in_terminal(name, threads, tmp_path, monkeypatch)
-    assert in_terminal.verdict(in_terminal.rows[-1]).sentence in capsys.readouterr().out
+    in_terminal = compared_in_terminal(name, threads, tmp_path, command)
     for measured in (in_cell, in_terminal):
         again = measured.rows[-1]
         assert {one.threads for one in measured.rows} == {threads}
@@ -60,17 +56,15 @@ def test_session_results_profile_and_comparisons_agree(
         assert told["sentence"] == measured.verdict(again).sentence
 
 
-def compared_in_terminal(name, threads, folder, monkeypatch):
+def compared_in_terminal(name, threads, folder, command):
     """The comparison that `paifuser-lab compare` prints and saves."""
     lab.Recipe(RECIPE).save(folder / "recipe.yaml")
     options = ["--rounds", ROUNDS, "--seconds", SECONDS, "--threads", threads]
     files = [folder / "recipe.yaml", "--save", folder / "compared.json"]
-    arguments = ["paifuser-lab", "compare", name, *files, *options]
-    monkeypatch.setattr(sys, "argv", list(map(str, arguments)))
-    with pytest.raises(SystemExit) as ended:
-        program.main()
-    assert not ended.value.code
-    return lab.Comparison.load(folder / "compared.json")
+    code, out, _ = command("compare", name, *files, *options)
+    compared = lab.Comparison.load(folder / "compared.json")
+    assert code == 0 and compared.verdict(compared.rows[-1]).sentence in out
+    return compared
 
 
 def row_of(state):

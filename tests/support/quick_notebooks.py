@@ -1,4 +1,5 @@
-"""Copies of the notebooks whose parameters take little time; no other cell is changed.
+"""Copies of the notebooks whose parameters take little time; no other cell is changed. And small
+notebooks for tests.
 
 `python -m tests.support.quick_notebooks FOLDER` copies those that `make notebooks` executes.
 """
@@ -28,6 +29,17 @@ def shortened(notebook: nbformat.NotebookNode, at_most: dict[str, float]) -> Non
             if name in at_most and value > at_most[name]:
                 lines[statement.lineno - 1] = f"{name} = {at_most[name]!r}"
     cell.source = "\n".join(lines)
+
+
+def small_notebook(path: Path, parameters: str, *cells: str) -> Path:
+    """Write a notebook of a cell of parameters and these cells."""
+    notebook = nbformat.v4.new_notebook()
+    spec = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    notebook.metadata = {"kernelspec": spec}
+    notebook.cells = [nbformat.v4.new_code_cell(text) for text in (parameters, *cells)]
+    notebook.cells[0].metadata.tags = ["parameters"]
+    nbformat.write(notebook, path)
+    return path
 
 
 def main(folder: Path) -> None:
