@@ -25,7 +25,7 @@ from paifuser_lab.measure import MachineWatch, timing
 from paifuser_lab.pruning.targets import target
 from paifuser_lab.records import Quality
 from tests.support import skipped
-from tests.support.bench import TIMEOUT_S, opened
+from tests.support.bench import emptied, opened
 from tests.support.durations import SECONDS
 from tests.support.models import Small, images
 from tests.support.processor import Processor, emulate_fp8, start_openvino_unmasked
@@ -212,11 +212,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab.Workbench]:
 def as_it_was(request: pytest.FixtureRequest) -> None:
     """The workbench is shared by a file; each test gets it with an empty recipe."""
     if "bench" in request.fixturenames:
-        workbench = request.getfixturevalue("bench")
-        workbench.recipe = lab.Recipe([], workload="small")
+        workbench = emptied(request.getfixturevalue("bench"))
         workbench.sensitivity = workbench.importance = workbench.allocation = None
-        workbench.session.set_error(None)
-        workbench.wait(TIMEOUT_S)
 
 
 @pytest.fixture(autouse=True)

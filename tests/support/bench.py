@@ -29,6 +29,14 @@ def opened(work: lab.Workload, folder: Path, *, rounds: int = 1) -> Iterator[lab
             bench.close()
 
 
+def emptied(bench: lab.Workbench) -> lab.Workbench:
+    """The workbench as a test shall find it: with an empty recipe, and without an error."""
+    bench.recipe = lab.Recipe([], workload=bench.session.work.name)
+    bench.session.set_error(None)
+    bench.wait(TIMEOUT_S)
+    return bench
+
+
 def send(bench: lab.Workbench, **request: Any) -> State:
     """The state that follows from a request, sent as the page does: after those not yet served."""
     last = max([bench.served, *(earlier["id"] for earlier in bench.requests)])

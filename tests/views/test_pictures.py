@@ -7,11 +7,8 @@ from __future__ import annotations
 import base64
 import json
 import math
-import subprocess
 from itertools import pairwise
-from pathlib import Path
 
-import playwright
 import pytest
 
 from paifuser_lab._files import asset
@@ -52,6 +49,7 @@ from paifuser_lab.views.picture import (
 )
 from paifuser_lab.widgets.wire import pictured
 from tests.support.drawn import RECORDS
+from tests.support.node import printed_by_node
 
 SWEEP = BatchSweep(
     workload="net",
@@ -169,15 +167,11 @@ console.log(JSON.stringify(Object.entries(pictures).map(([name, data]) => {
 def on_the_page(tmp_path_factory):
     """What the page's modules make of every picture."""
     folder = tmp_path_factory.mktemp("pictures")
-    (folder / "harness.mjs").write_text(HARNESS)
     data = {name: pictured(picture) for name, picture in PICTURES.items()}
     (folder / "data.json").write_text(
         json.dumps(data, default=lambda one: {"base64": base64.b64encode(one).decode()})
     )
-    node = Path(playwright.__file__).parent / "driver" / "node"
-    command = [node, folder / "harness.mjs", asset("widgets"), folder / "data.json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return dict(json.loads(done.stdout))
+    return dict(printed_by_node(HARNESS, folder, asset("widgets"), folder / "data.json"))
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -15,7 +15,7 @@ import paifuser_lab as lab
 from paifuser_lab.jobs import queries
 from paifuser_lab.jobs.queries import subject_of
 from paifuser_lab.records import AttentionCost, AttentionLayer, Fusion, FusionMap
-from tests.support.bench import TIMEOUT_S, opened
+from tests.support.bench import TIMEOUT_S, emptied, opened
 
 TOKENS = 130  # more than two blocks of keys
 
@@ -65,10 +65,8 @@ def shared(tmp_path_factory):
 
 @pytest.fixture
 def bench(shared):
-    shared.recipe = lab.Recipe([], workload="small")
+    emptied(shared)
     shared.fusions = shared.attention_cost = None
-    shared.session.set_error(None)
-    shared.wait(TIMEOUT_S)
     return shared
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 from itertools import accumulate
-from pathlib import Path
 
-import playwright
 import pytest
 
 from paifuser_lab.widgets.linker import front_end, linked, nested, slim_style
 from paifuser_lab.widgets.panel import Panel
 from paifuser_lab.widgets.section import sections
+from tests.support.node import printed_by_node
 
 # A server elsewhere may be reached at 10 Mbit/s, and a notebook's connection is not compressed:
 # this long a page waits for the code and style of a panel before it can draw anything.
@@ -45,15 +42,6 @@ def test_an_imported_module_is_included_once_before_its_importers(write):
     assert "\nimport" not in module and "export function" not in module
 
 
-def run(module: str, tmp_path: Path) -> str:
-    """A module's default export, evaluated by Node."""
-    driver = Path(playwright.__file__).parent / "driver" / "node"
-    program = tmp_path / "program.mjs"
-    program.write_text(f"{module}\nconsole.log(JSON.stringify(panel));\n")
-    process = subprocess.run([driver, program], capture_output=True, text=True, check=True)
-    return json.loads(process.stdout)
-
-
 def test_modules_can_share_private_names_and_rename_imports(tmp_path):
     for folder in ("one", "other"):
         (tmp_path / folder).mkdir()
@@ -67,7 +55,8 @@ def test_modules_can_share_private_names_and_rename_imports(tmp_path):
         'import { view as second } from "./other/index.js";\n'
         "export default [view(), second()];\n"
     )
-    assert run(linked(entry, tmp_path), tmp_path) == ["the one", "the other"]
+    program = f"{linked(entry, tmp_path)}\nconsole.log(JSON.stringify(panel));\n"
+    assert printed_by_node(program, tmp_path) == ["the one", "the other"]
 
 
 @pytest.mark.parametrize("view", ["workbench", *(section.name for section in sections()), "recipe"])

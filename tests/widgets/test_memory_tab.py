@@ -25,7 +25,7 @@ from paifuser_lab.widgets.tabs import memory_pool as pool_tab
 from paifuser_lab.widgets.tabs.memory_fit import limit_of, packed_fit
 from paifuser_lab.widgets.tabs.memory_pool import effects, with_switch
 from paifuser_lab.widgets.wire import pictured
-from tests.support.bench import TIMEOUT_S, opened, send
+from tests.support.bench import TIMEOUT_S, emptied, opened, send
 from tests.support.snapshots import dump, recorded
 
 HTML_NAME = "<img src=x onerror=alert(1)>"
@@ -53,10 +53,7 @@ def shared(tmp_path_factory):
 
 @pytest.fixture
 def bench(shared):
-    shared.recipe = lab.Recipe([], workload="net")
-    shared.session.set_error(None)
-    shared.wait(TIMEOUT_S)
-    return shared
+    return emptied(shared)
 
 
 # The limit.

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
-import playwright
 import pytest
 import torch
 from torch import nn
@@ -21,7 +19,8 @@ from paifuser_lab.records.quality import Quality
 from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.widgets import tabs
 from paifuser_lab.widgets.section import sections
-from tests.support.bench import TIMEOUT_S, opened
+from tests.support.bench import TIMEOUT_S, emptied, opened
+from tests.support.node import printed_by_node
 
 PAGE_FIELDS = {"asked", "askedPrecisions"}  # that the page itself adds to the state
 PANEL_REQUESTS = {"keep"}  # that only the importance panel handles
@@ -60,10 +59,7 @@ def shared(tmp_path_factory):
 
 @pytest.fixture
 def bench(shared):
-    shared.recipe = Recipe([], workload="small")
-    shared.session.set_error(None)
-    shared.wait(TIMEOUT_S)
-    return shared
+    return emptied(shared)
 
 
 def python_of_tabs():
@@ -172,14 +168,6 @@ def test_the_state_that_the_page_expects_of_a_request_is_python_s_result(bench, 
 
 def _expected(cases, folder):
     """The states that `expected.js` computes from states and requests."""
-    driver = Path(playwright.__file__).parent / "driver" / "node"
-    (folder / "harness.mjs").write_text(HARNESS)
     (folder / "cases.json").write_text(json.dumps(cases))
     module = asset("widgets/workbench/expected.js")
-    process = subprocess.run(
-        [driver, folder / "harness.mjs", module, folder / "cases.json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(process.stdout)
+    return printed_by_node(HARNESS, folder, module, folder / "cases.json")
