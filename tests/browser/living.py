@@ -14,6 +14,18 @@ from tests.browser import jupyterlab
 Read = Callable[[], Any]
 MOST_READS = 5  # of a report that changes each time
 
+HTML_NAME = "<img src=x onerror=alert(1)>"
+# What the first cell of every notebook begins with.
+START = f"""
+import json
+from pathlib import Path
+import torch
+import paifuser_lab as lab
+from torch import nn
+
+torch.manual_seed(0)
+HTML_NAME = "{HTML_NAME}"
+"""
 # A cell: folding is offered whatever the advice predicts of a model on this machine.
 OFFER_FOLD = """
 from paifuser_lab.widgets import presenter
@@ -29,13 +41,13 @@ presenter.offers = offer_fold
 
 @contextmanager
 def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator[tuple[Any, Read]]:
-    """Run the notebook; `read()` runs its last cell, which writes `state.json`, until it writes the
-    same twice: the page sends a message only once the one before is answered, and a cell that is
-    run meanwhile comes before it.
+    """Run a notebook of these cells; `read()` runs its last cell, which writes `state.json`, until
+    it writes the same twice: the page sends a message only once the one before is answered, and a
+    cell that is run meanwhile comes before it.
     """
     server, browser = served
     folder = server.folder / name
-    jupyterlab.write_notebook(folder / "live.ipynb", cells)
+    jupyterlab.write_notebook(folder / "live.ipynb", [START + cells[0], *cells[1:]])
     with jupyterlab.showing(server, f"{name}/live.ipynb", browser) as shown:
         shown.run_all(timeout_s=120)
         assert not (errors := shown.errors()), errors

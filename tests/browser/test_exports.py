@@ -7,21 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.browser import audit, jupyterlab
-from tests.browser.living import keep, living_panel
+from tests.browser.living import HTML_NAME, keep, living_panel
 
 pytestmark = jupyterlab.marks()
 
-HTML_NAME = "<img src=x onerror=alert(1)>"
 OPEN = """
-import json
-from pathlib import Path
-import torch
-import paifuser_lab as lab
-from torch import nn
-
-torch.manual_seed(0)
 model = nn.Sequential()
-model.add_module("HTML_NAME", nn.Conv2d(3, 8, 3, padding=1))
+model.add_module(HTML_NAME, nn.Conv2d(3, 8, 3, padding=1))
 model.add_module("head", nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)))
 with torch.no_grad():
     model[0].weight.mul_(1e6)
@@ -30,7 +22,7 @@ work = lab.Workload(model.eval(), torch.randn(1, 3, 16, 16), name="net")
 bench = lab.Workbench(work, rounds=2, seconds=0.2)
 bench.wait(120)
 bench
-""".strip().replace("HTML_NAME", HTML_NAME)
+""".strip()
 READ = """
 state = bench.wait(120)
 found = (state.record("export") or {}).get(state.recipe.digest)

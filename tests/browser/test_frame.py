@@ -14,16 +14,11 @@ from tests.browser.living import Read, keep, living_panel
 pytestmark = jupyterlab.marks()
 
 OPEN = """
-import json
 import time
-from pathlib import Path
-import torch
-import paifuser_lab as lab
 from paifuser_lab.measure import MachineWatch
 from paifuser_lab.planner import SearchResult
 from paifuser_lab.records import Candidate
 from paifuser_lab.records.quality import BusyProcess, Quality
-from torch import nn
 
 def patch(**figures):
     MachineWatch.quality = lambda watch, **own: Quality(**figures)
@@ -36,7 +31,6 @@ class Slow(nn.ReLU):
         time.sleep(0.003)
         return super().forward(x)
 
-torch.manual_seed(0)
 def block(width):
     return nn.Sequential(nn.Conv2d(width, width, 3), nn.BatchNorm2d(width), Slow())
 model = nn.Sequential(nn.Conv2d(3, 16, 3), block(16), nn.Sequential(block(16), nn.MaxPool2d(2)))

@@ -7,26 +7,19 @@ from __future__ import annotations
 import pytest
 
 from tests.browser import jupyterlab
-from tests.browser.living import keep, living_panel, open_segment
+from tests.browser.living import HTML_NAME, keep, living_panel, open_segment
 
 pytestmark = jupyterlab.marks()
 
-HTML_NAME = "<img src=x onerror=alert(1)>"
 OPEN = """
-import json
 from dataclasses import replace
-from pathlib import Path
-import torch
-import paifuser_lab as lab
 from paifuser_lab.jobs import queries
-from torch import nn
 
-torch.manual_seed(0)
 body = nn.Sequential(
     nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU()
 )
 model = nn.Sequential()
-model.add_module("HTML_NAME", body)
+model.add_module(HTML_NAME, body)
 model.add_module("head", nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)))
 batches = [(torch.randn(8, 3, 16, 16), torch.randint(0, 4, (8,))) for _ in range(2)]
 loss = nn.functional.cross_entropy
@@ -36,7 +29,7 @@ work = lab.Workload(
 bench = lab.Workbench(work, rounds=2, seconds=0.2)
 queries.QUERIES["allocation"] = replace(queries.QUERIES["allocation"], seconds=6.0)
 bench
-""".strip().replace("HTML_NAME", HTML_NAME)
+""".strip()
 READ = """
 state = bench.wait(120)
 report = {"recipe": bench.recipe.to_text(), "steps": len(bench.recipe)}

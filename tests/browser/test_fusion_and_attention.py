@@ -7,22 +7,14 @@ from __future__ import annotations
 import pytest
 
 from tests.browser import jupyterlab
-from tests.browser.living import keep, living_panel, open_segment
+from tests.browser.living import HTML_NAME, keep, living_panel, open_segment
 
 pytestmark = jupyterlab.marks()
 
-HTML_NAME = "<img src=x onerror=alert(1)>"
 OPEN = """
-import json
 from dataclasses import replace
-from pathlib import Path
-import torch
-import paifuser_lab as lab
 from paifuser_lab.jobs import queries
-from torch import nn
 from torch.nn import functional as F
-
-torch.manual_seed(0)
 
 class Attention(nn.Module):
     def __init__(self):
@@ -41,13 +33,13 @@ class Tokens(nn.Module):
 first, second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
 body = nn.Sequential(first, nn.BatchNorm2d(16), nn.ReLU(), second, nn.ReLU())
 model = nn.Sequential()
-model.add_module("HTML_NAME", body)
+model.add_module(HTML_NAME, body)
 model.add_module("tail", nn.Sequential(Tokens(), Attention(), nn.Linear(16, 4)))
 work = lab.Workload(model.eval(), torch.randn(1, 3, 24, 24), name="net")
 bench = lab.Workbench(work, rounds=2, seconds=0.2)
 queries.QUERIES["attention"] = replace(queries.QUERIES["attention"], seconds=3.0)
 bench
-""".strip().replace("HTML_NAME", HTML_NAME)
+""".strip()
 READ = """
 state = bench.wait(120)
 report = {"steps": [{step.kind: step.options} for step in bench.recipe]}

@@ -13,9 +13,6 @@ pytest.importorskip("transformers")
 pytestmark = jupyterlab.marks()
 
 OPEN = """
-import json
-from pathlib import Path
-import paifuser_lab as lab
 from paifuser_lab.zoo.language import save_tiny_llama
 
 work = lab.load(f"hf:{save_tiny_llama(Path('llama-tiny'))}")

@@ -11,10 +11,6 @@ from tests.browser.living import living_panel
 
 pytestmark = jupyterlab.marks()
 OPEN = """
-import json
-import paifuser_lab as lab
-from pathlib import Path
-
 work = lab.load("resnet18-tiny")
 bench = lab.Workbench(work, rounds=1, seconds=0.1)
 bench

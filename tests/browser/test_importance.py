@@ -11,13 +11,6 @@ pytestmark = jupyterlab.marks()
 
 CELLS = [
     """
-import json
-from pathlib import Path
-import torch
-import paifuser_lab as lab
-from torch import nn
-
-torch.manual_seed(0)
 model = nn.Sequential(
     nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 32, 3), nn.ReLU(), nn.Conv2d(32, 8, 3)
 )

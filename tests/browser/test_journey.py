@@ -15,9 +15,6 @@ pytestmark = jupyterlab.marks()
 
 MODEL = "resnet18-digits-tiny"
 OPEN = f"""
-import json
-from pathlib import Path
-import paifuser_lab as lab
 from paifuser_lab.measure import MachineWatch
 from paifuser_lab.records.quality import Quality
 

@@ -11,37 +11,29 @@ from typing import Any
 import pytest
 
 from tests.browser import audit, jupyterlab
-from tests.browser.living import Read, keep, living_panel, open_segment
+from tests.browser.living import HTML_NAME, Read, keep, living_panel, open_segment
 from tests.support.processor import Processor
 
 pytestmark = jupyterlab.marks()
 
-HTML_NAME = "<img src=x onerror=alert(1)>"
 OPEN = """
-import json
-from pathlib import Path
-import torch
-import paifuser_lab as lab
-from torch import nn
-
-torch.manual_seed(0)
 model = nn.Sequential()
 for index in range(3):
     block = nn.Sequential(nn.Conv2d(3 if not index else 16, 16, 3, padding=1), nn.ReLU())
-    model.add_module(f"HTML_NAME{index}", block)
+    model.add_module(f"{HTML_NAME}{index}", block)
 model.add_module("head", nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)))
 work = lab.Workload(model.eval(), torch.randn(4, 3, 48, 48), name="net")
 bench = lab.Workbench(work, rounds=2, seconds=0.2)
 bench.wait(120)
 bench
-""".strip().replace("HTML_NAME", HTML_NAME)
+""".strip()
 SNAPSHOT = """
 from paifuser_lab.records import MemorySnapshot, SiteMemory, SnapshotMap
 moment = SnapshotMap(
     moment="at the peak", time_ms=1.0, segment_bytes=(20 << 20, 2 << 20),
     segment_allocated_bytes=(12 << 20, 1 << 20), segment_stream=(0, 7),
     segment_is_large=(True, False), segment_is_expandable=(False, False),
-    sites=("HTML_NAME.py:3 forward", "net.py:9 main"), categories=("weights", "activations"),
+    sites=(f"{HTML_NAME}.py:3 forward", "net.py:9 main"), categories=("weights", "activations"),
     block_segment=(0, 0, 1), block_offset_bytes=(0, 4 << 20, 0),
     block_bytes=(4 << 20, 8 << 20, 1 << 20), block_site=(0, 1, 1), block_category=(0, 1, 1),
     requested_bytes=12 << 20, free_bytes=9 << 20, largest_free_bytes=8 << 20,
@@ -54,7 +46,7 @@ lab.show(MemorySnapshot(
     at_peak=(SiteMemory(site="net.py:9 main", category="activations", blocks=2,
                         held_bytes=9 << 20),),
 ))
-""".strip().replace("HTML_NAME", HTML_NAME)
+""".strip()
 STREAM = """
 import numpy
 from paifuser_lab.records import Latency, SetAside, StreamEvent, StreamNode, StreamReport
@@ -69,25 +61,25 @@ shades = numpy.linspace(0, 255, 180).astype("u1")
 image = numpy.zeros((180, 320, 3), "u1") + shades[:, None, None]
 monitor = StreamMonitor()
 monitor(StreamReport(
-    source="HTML_NAME.mp4", engine="ray", state="running", sink="out.mp4",
+    source=f"{HTML_NAME}.mp4", engine="ray", state="running", sink="out.mp4",
     stages=("decode", "preprocess", "infer", "postprocess", "overlay", "encode"),
     expected_frames=2400, frames=1310, groups=164, elapsed_s=9.4, frames_per_s=139.4,
     latency=spread("frame", 61), stage_latency=tuple(map(spread,
         ("decode", "preprocess", "infer", "postprocess", "overlay", "encode", "waiting"),
         (8.1, 1.2, 21, 0.9, 1.7, 5.2, 24))),
     waiting_groups=1, in_flight_groups=7, held_groups=2, window=16,
-    nodes=tuple(StreamNode(name=f"HTML_NAME{n}", host=f"10.0.0.{n}", frames=frames, groups=9,
+    nodes=tuple(StreamNode(name=f"{HTML_NAME}{n}", host=f"10.0.0.{n}", frames=frames, groups=9,
         share=frames / 1310, estimate_ms=27.0 + n, in_flight=2 * (state == "up"),
         hedges=2 * (n == 1), failures=n == 3, state=state)
         for n, (frames, state) in enumerate([(520, "up"), (480, "up"), (290, "up"), (20, "lost")])),
     hedged=2, sent_again=1, set_aside=1, lost_nodes=1,
     failures=(SetAside(index=77, stage="decode", message="<b>its packets are damaged</b>"),),
-    events=tuple(StreamEvent(at_s=1.5 * n + 1, kind=kind, node="HTML_NAME1", group=9 * n)
+    events=tuple(StreamEvent(at_s=1.5 * n + 1, kind=kind, node=f"{HTML_NAME}1", group=9 * n)
         for n, kind in enumerate(kinds)),
     rates=tuple((0.5 * n + 0.5, 140 - 60 * (n == 9) + 7 * (-1) ** n) for n in range(18)),
 ), small_jpeg(image, 320))
 monitor
-""".strip().replace("HTML_NAME", HTML_NAME)
+""".strip()
 READ = """
 state = bench.wait(120)
 fits = state.record("memory_fit") or {}

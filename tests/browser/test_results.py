@@ -16,16 +16,11 @@ from tests.browser.living import Read, keep, living_panel
 pytestmark = jupyterlab.marks()
 
 OPEN = """
-import json
 import time
 from dataclasses import replace
-from pathlib import Path
-import torch
-import paifuser_lab as lab
 from paifuser_lab.planner import SearchResult
 from paifuser_lab.records import Candidate
 from paifuser_lab.jobs.queries import QUERIES
-from torch import nn
 
 def find(context):
     "Tells what was asked for, and searches until it is stopped."
@@ -35,7 +30,6 @@ def find(context):
         time.sleep(0.05)
     yield {"candidates": found.model_copy(update={"took_s": 2.0, "is_interrupted": True})}
 
-torch.manual_seed(0)
 model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 4, 1))
 work = lab.Workload(model, torch.randn(1, 3, 32, 32), name="net")
 bench = lab.Workbench(work, rounds=2, seconds=0.2)

@@ -15,16 +15,11 @@ from tests.browser.living import keep, living
 pytestmark = jupyterlab.marks()
 
 OPEN = """
-from pathlib import Path
-import torch
-import paifuser_lab as lab
-from torch import nn
-
 def work():
     torch.manual_seed(0)
     layers = nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 8, 3), nn.ReLU()
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 4))
-    model.add_module("<img src=x onerror=alert(1)>", nn.Linear(4, 4))
+    model.add_module(HTML_NAME, nn.Linear(4, 4))
     labels = torch.arange(32) % 4
     images = torch.randn(32, 1, 48, 48) + labels.view(-1, 1, 1, 1)
     data = [(images, labels)] * 12

@@ -11,26 +11,19 @@ import pytest
 
 import paifuser_lab as lab
 from tests.browser import audit, jupyterlab
-from tests.browser.living import OFFER_FOLD, Read, keep, living_panel
+from tests.browser.living import HTML_NAME, OFFER_FOLD, Read, keep, living_panel
 
 pytestmark = jupyterlab.marks()
 
-HTML_NAME = "<img src=x onerror=alert(1)>"
 OPEN = """
-import json
-import torch
-import paifuser_lab as lab
-from torch import nn
-
-torch.manual_seed(0)
 tail = nn.Sequential(nn.Conv2d(16, 16, 3), nn.MaxPool2d(2))
 model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), tail)
-model.add_module("HTML_NAME", nn.Conv2d(16, 4, 1))
+model.add_module(HTML_NAME, nn.Conv2d(16, 4, 1))
 work = lab.Workload(model, torch.randn(1, 3, 64, 64), name="net")
 bench = lab.Workbench(work, rounds=2, seconds=0.2)
 before = lab.apply(bench.session.work, lab.Recipe([])).weights_hash
 bench
-""".strip().replace("HTML_NAME", HTML_NAME)
+""".strip()
 OPEN = OFFER_FOLD + OPEN
 OUTSIDE = """(frame) => {
   const edge = frame.getBoundingClientRect();
@@ -56,7 +49,6 @@ state = bench.wait(60)
 report = {"recipe": [step.label for step in bench.recipe], "selected": bench.selected}
 report |= {"error": state.error, "rows": len(bench.comparison.rows), "text": bench.recipe.to_text()}
 report["is_original"] = bench.variant.weights_hash == before
-from pathlib import Path
 Path("state.json").write_text(json.dumps(report))
 """.strip()
 RESET = """

@@ -12,16 +12,9 @@ from tests.browser.living import OFFER_FOLD, keep, living, wait_for_report
 pytestmark = jupyterlab.marks()
 
 MODEL = """
-import json
-from pathlib import Path
-import torch
-import paifuser_lab as lab
-from torch import nn
-
 def write_report(**report):
     Path("state.json").write_text(json.dumps(report))
 
-torch.manual_seed(0)
 model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3))
 work = lab.Workload(model, torch.randn(1, 3, 32, 32), name="net")
 """.strip()
