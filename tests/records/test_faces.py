@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -16,10 +15,11 @@ from paifuser_lab.records import (
     ResultRow,
     Results,
 )
-from tests.support.drawn import NAMES, RECORDS
+from tests.support.drawn import NAMES, RECORDS, renamed
 
 MARKUP = "<script>"
-NO_NAMES = ("categories", "steps")  # keys of the project's own, and of recipes
+# without keys of the project's own, and of recipes
+NAMED = {*NAMES, "figure", "remedy", "sentence", "failure", "label"} - {"categories", "steps"}
 OTHERS = {
     "Checklist": Checklist(
         subject="loop",
@@ -42,16 +42,6 @@ OTHERS = {
 EVERY = RECORDS | OTHERS
 
 
-def with_markup(value: Any, key: str = "") -> Any:
-    """A record's data with markup in every name and sentence."""
-    if isinstance(value, dict):
-        return {name: with_markup(inner, name) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [with_markup(item, key) for item in value]
-    is_name = key in {*NAMES, "figure", "remedy", "sentence", "failure", "label"} - {*NO_NAMES}
-    return f"{value}{MARKUP}" if isinstance(value, str) and value and is_name else value
-
-
 @pytest.mark.parametrize("record", EVERY.values(), ids=EVERY)
 def test_a_record_survives_a_file(record, tmp_path):
     path = record.save(tmp_path / "record.json")
@@ -64,7 +54,7 @@ def test_a_record_survives_a_file(record, tmp_path):
 
 @pytest.mark.parametrize("record", EVERY.values(), ids=EVERY)
 def test_text_from_a_model_is_never_markup(record):
-    named = type(record).model_validate(with_markup(record.model_dump()))
+    named = renamed(record, MARKUP, NAMED)
     assert MARKUP in repr(named.model_dump())
     shown = named._repr_html_() if hasattr(named, "_repr_html_") else ""
     assert MARKUP not in shown
@@ -73,7 +63,7 @@ def test_text_from_a_model_is_never_markup(record):
 
 def test_names_reach_the_notebook_escaped():
     shown = {
-        name: type(record).model_validate(with_markup(record.model_dump()))._repr_html_()
+        name: renamed(record, MARKUP, NAMED)._repr_html_()
         for name, record in EVERY.items()
         if hasattr(record, "_repr_html_")
     }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 import paifuser_lab as lab
 from paifuser_lab.planner.result import SearchResult
 from paifuser_lab.records import (  # fmt: skip
@@ -87,6 +90,19 @@ NAMES = (
     "sites",
     "categories",
 )
+
+
+def renamed(record: Any, text: str, names: Collection[str] = NAMES) -> Any:
+    """The record with a text behind each value that has one of these names."""
+
+    def behind(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: behind(inner, name) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [behind(item, key) for item in value]
+        return f"{value}{text}" if isinstance(value, str) and value and key in names else value
+
+    return type(record).model_validate(behind(record.model_dump()))
 
 
 def row(name, latency, interval, **more):

@@ -33,13 +33,6 @@ def test_a_status_is_shown_with_its_rows_and_what_is_said_of_them():
     panel.close()
 
 
-def test_its_static_twin_is_the_figure_and_the_table(monkeypatch):
-    monkeypatch.setenv("PAIFUSER_STATIC", "1")
-    shown = lab.show(STATUS)._repr_mimebundle_()
-    assert "image/png" in shown and "1.50 (1.40–1.60)" in shown["text/html"]
-    assert "<b>Net" not in shown["text/html"]
-
-
 @pytest.mark.parametrize("is_static", [False, True])
 def test_the_panel_of_enable_follows_the_loop_to_its_end(monkeypatch, is_static):
     if is_static:

@@ -22,7 +22,6 @@ from paifuser_lab.widgets.tabs.layers import output_width
 
 TIMEOUT_S = 120.0
 pytestmark = pytest.mark.usefixtures("as_it_was")
-HTML_NAME = "<img src=x onerror=alert(1)>"
 
 
 def importance_of(*rows, **more):
@@ -179,18 +178,6 @@ def test_an_invalid_choice_raises_and_changes_nothing(change, sentence):
     with pytest.raises(lab.PaifuserError, match=sentence):
         change(panel)
     assert panel.kept == {"conv": 5, "head": 5} and panel.threshold == 0.8
-
-
-def test_the_panel_has_a_static_figure_and_escapes_names(monkeypatch):
-    panel = lab.show(importance_of(layer(HTML_NAME, (1.0, 2.0))))
-    assert (
-        panel.data["layer"] == [HTML_NAME]
-        and HTML_NAME not in panel.twin()
-        and "<img" in panel.twin()
-    )
-    assert repr(panel).startswith("ImportancePanel(Importance(small")
-    monkeypatch.setenv("PAIFUSER_STATIC", "1")
-    assert "image/png" in panel._repr_mimebundle_()
 
 
 @pytest.mark.parametrize("dark", [False, True])
