@@ -18,7 +18,6 @@ from tests.support.models import Small, images
 def own_cache(monkeypatch, tmp_path):
     monkeypatch.setattr(measuring, "cache_file", lambda *key: tmp_path / cache_file(*key).name)
     monkeypatch.setattr(measuring, "MIN_KEPT_MS", 0.0)
-    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
 
 
 def small(batch=2):

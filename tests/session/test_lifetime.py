@@ -13,19 +13,13 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.errors import PaifuserError, RecipeError, WorkloadError
-from paifuser_lab.jobs import measuring
 from paifuser_lab.session import Session
 from paifuser_lab.variant import cache
 from paifuser_lab.widgets import workbench
+from tests.support.bench import TIMEOUT_S
 from tests.support.models import Small, images
 
-TIMEOUT_S = 120.0
-pytestmark = pytest.mark.usefixtures("one_thread", "quick")
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Interrupted(nn.Module):

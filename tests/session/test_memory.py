@@ -10,13 +10,12 @@ import pytest
 import torch
 
 import paifuser_lab as lab
-from paifuser_lab.jobs import measuring
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.session import Session
 from paifuser_lab.variant import cache
+from tests.support.bench import TIMEOUT_S
 from tests.support.models import Small, images
 
-TIMEOUT_S = 120.0
 CACHE_SIZE = 3
 FORMATS = ("bf16", "fp16", "int8-weights", "int4-weights")
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -35,7 +34,6 @@ class Counted(Small):
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cache, "MOST_KEPT", CACHE_SIZE)
-    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
     monkeypatch.setattr(Counted, "living", WeakSet())
     session = Session(lab.Workload(Counted(), images(), name="small"), rounds=1, seconds=0.05)
     session.wait(TIMEOUT_S)

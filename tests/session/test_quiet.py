@@ -11,8 +11,6 @@ from paifuser_lab.jobs import measuring, worker
 from paifuser_lab.jobs.worker import LoadHistory, wait_until_quiet
 from paifuser_lab.machine.host import CoreUse
 from paifuser_lab.records.quality import Quality
-from paifuser_lab.session import Session
-from tests.support.models import Small, images
 
 
 @pytest.fixture
@@ -50,15 +48,6 @@ def test_the_history_keeps_a_minute_of_shares(shares):
     for _ in range(70):
         load.sample()
     assert load.shares == tuple(index / 100 for index in range(10, 70))
-
-
-@pytest.fixture
-def session(monkeypatch):
-    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
-    session = Session(lab.Workload(Small(), images(), name="small"), rounds=2, seconds=0.1)
-    session.wait(120)
-    yield session
-    session.close()
 
 
 def test_measuring_again_waits_for_a_quiet_machine_and_keeps_the_figures_meanwhile(

@@ -6,22 +6,9 @@ import pytest
 
 import paifuser_lab as lab
 from paifuser_lab.errors import PaifuserError
-from paifuser_lab.session import Session
 from paifuser_lab.session.baseline import Baseline
 from paifuser_lab.session.history import Tried
-from tests.support.models import Small, images
-
-TIMEOUT_S = 120.0
-
-
-@pytest.fixture
-def session(monkeypatch):
-    monkeypatch.setattr("paifuser_lab.jobs.measuring.PROFILE_S", 0.05)
-    session = Session(lab.Workload(Small(), images(), name="small"), rounds=2, seconds=0.1)
-    session.wait(TIMEOUT_S)
-    yield session
-    session.close()
-    session.wait(TIMEOUT_S)
+from tests.support.bench import TIMEOUT_S
 
 
 def choose(session, step):

@@ -18,9 +18,8 @@ from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.profiler import memory_timeline
 from paifuser_lab.records import Limit
 from paifuser_lab.session import Session
+from tests.support.bench import TIMEOUT_S
 from tests.support.models import Small, images
-
-TIMEOUT_S = 120.0
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A workbench as tests of the widgets have it: a short profile, one round, a folder of its own."""
+"""A workbench as tests of the widgets have it: one round, a folder of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ def opened(work: lab.Workload, folder: Path, *, rounds: int = 1) -> Iterator[lab
     """A workbench in this folder that has profiled and measured its model."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("paifuser_lab.jobs.measuring.PROFILE_S", 0.05)
         bench = lab.Workbench(work, rounds=rounds, seconds=0.1)
         try:
             bench.wait(TIMEOUT_S)
@@ -35,6 +34,11 @@ def emptied(bench: lab.Workbench) -> lab.Workbench:
     bench.session.set_error(None)
     bench.wait(TIMEOUT_S)
     return bench
+
+
+def ask(panel: Any, **request: Any) -> None:
+    """Send a panel a request as the page does, and do not wait for what the worker makes of it."""
+    panel.requests = [{**request, "id": panel.served + 1}]
 
 
 def send(bench: lab.Workbench, **request: Any) -> State:

@@ -25,9 +25,9 @@ from paifuser_lab.records import (
     Limit,
     Sensitivity,
 )
+from tests.support.bench import TIMEOUT_S, ask
 from tests.support.models import Small, images
 
-TIMEOUT_S = 120.0
 pytestmark = pytest.mark.usefixtures("as_it_was")
 
 
@@ -94,10 +94,6 @@ IMPORTANCE = Importance(
 )
 
 
-def send(bench, **request):
-    bench.requests = [{**request, "id": bench.served + 1}]
-
-
 @pytest.fixture
 def plan(monkeypatch):
     """Replaces the planner by a stub; returns the list of the options of each call."""
@@ -121,7 +117,7 @@ def plan(monkeypatch):
 
 @pytest.mark.parametrize("limit", ["latency_ms", "size_bytes"])
 def test_a_share_of_the_baseline_is_the_planner_s_budget(bench, plan, limit):
-    send(bench, do="allocation", limit=limit, value=0.5)
+    ask(bench, do="allocation", limit=limit, value=0.5)
     state = bench.wait(TIMEOUT_S)
     assert (plan[0]["share"], plan[0]["of"]) == (0.5, limit) and state.error is None
     assert bench.allocation == allocation_of() and [
@@ -132,7 +128,7 @@ def test_a_share_of_the_baseline_is_the_planner_s_budget(bench, plan, limit):
 def test_a_loss_is_passed_to_the_planner_with_a_sensitivity(bench, plan):
     seen = []
     end = bench.session.observe(lambda state: seen.append((state.status, state.total)))
-    send(bench, do="allocation", limit="loss", value=0.03)
+    ask(bench, do="allocation", limit="loss", value=0.03)
     state = bench.wait(TIMEOUT_S)
     end()
     assert plan[0]["loss"] == 0.03 and plan[0]["sensitivity"] == sensitivity_of() == state.judged
@@ -146,7 +142,7 @@ def test_an_impossible_plan_is_reported_in_a_sentence(bench, plan, monkeypatch):
         raise WorkloadError("latency_ms=1 cannot be kept.")
 
     monkeypatch.setattr(queries, "plan_precision", refuse)
-    send(bench, do="allocation", limit="loss", value=0.1)
+    ask(bench, do="allocation", limit="loss", value=0.1)
     assert (
         bench.wait(TIMEOUT_S).error == "latency_ms=1 cannot be kept." and bench.allocation is None
     )
@@ -165,10 +161,10 @@ def test_a_stopped_plan_keeps_its_estimates_and_the_next_plan_resumes_from_them(
 
     monkeypatch.setattr(saliency, "sensitivity", estimate)
     bench.session.show("judged", None)
-    send(bench, do="allocation", limit="loss", value=0.1)
+    ask(bench, do="allocation", limit="loss", value=0.1)
     state = bench.wait(TIMEOUT_S)
     assert "the estimates are kept" in state.error and state.judged.is_interrupted and not plan
-    send(bench, do="allocation", limit="loss", value=0.1)
+    ask(bench, do="allocation", limit="loss", value=0.1)
     assert bench.wait(TIMEOUT_S).allocation == allocation_of() and resumed[1].is_interrupted
 
 
@@ -179,7 +175,7 @@ def test_an_empty_recipe_matches_no_point_although_all_its_layers_are_in_fp32(be
     bench.allocation = allocation_of()
     assert not bench.recipe.steps and not bench.allocation.points[1].recipe_steps
     assert bench.state["allocated"] is None
-    send(bench, do="allocate", point=0)
+    ask(bench, do="allocate", point=0)
     assert bench.state["allocated"] == 0
     bench.session.undo()
     assert bench.state["allocated"] is None
@@ -189,7 +185,7 @@ def test_a_clicked_point_is_the_recipe_and_undo_withdraws_it(bench):
     bench.recipe = lab.Recipe(["fold", {"precision": {"layers": {"head": "fp16"}}}])
     bench.allocation = allocation_of()
     assert bench.state["allocated"] is None
-    send(bench, do="allocate", point=0)
+    ask(bench, do="allocate", point=0)
     assert bench.recipe == lab.Recipe(["fold", {"precision": {"layers": {"conv": "bf16"}}}]), (
         "a plan replaces all older formats"
     )
@@ -198,7 +194,7 @@ def test_a_clicked_point_is_the_recipe_and_undo_withdraws_it(bench):
     assert (
         bench.recipe[1].options == {"layers": {"head": "fp16"}} and bench.state["allocated"] is None
     )
-    send(bench, do="allocate", point=1)
+    ask(bench, do="allocate", point=1)
     assert bench.recipe == lab.Recipe(["fold"]) and bench.state["allocated"] == 1
 
 
@@ -209,14 +205,14 @@ def test_the_marked_point_is_the_one_that_was_asked_for(bench, index):
         points=(point("point 1", both), point("point 2", {})),
         uniform=(point("all fp32", {}), point("all bf16", both)),
     )
-    send(bench, do="allocate", point=index)
+    ask(bench, do="allocate", point=index)
     assert bench.state["allocated"] == index, "also where another has the same formats"
 
 
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_chosen_point_is_measured_and_shown_beside_its_prediction(bench, index):
     bench.allocation = allocation_of()
-    send(bench, do="allocate", point=index)
+    ask(bench, do="allocate", point=index)
     state = bench.wait(TIMEOUT_S)
     assert state.error is None and bench.state["allocated"] == index
     measured = [point.achieved for point in bench.allocation.everything]
@@ -236,14 +232,14 @@ def test_a_chosen_point_is_measured_and_shown_beside_its_prediction(bench, index
 @pytest.mark.parametrize("index", [-1, 3])
 def test_a_point_out_of_range_is_reported_and_changes_nothing(bench, index):
     bench.allocation = allocation_of()
-    send(bench, do="allocate", point=index)
+    ask(bench, do="allocate", point=index)
     assert (
         f"no point {index}; choose one of 0 to 2" in bench.state["error"] and len(bench.recipe) == 0
     )
 
 
 def test_choosing_a_point_without_a_plan_is_reported(bench):
-    send(bench, do="allocate", point=0)
+    ask(bench, do="allocate", point=0)
     assert "No formats have been planned yet" in bench.state["error"]
 
 
@@ -260,7 +256,7 @@ def test_a_fresh_plan_names_the_point_that_was_asked_for_before_one_is_chosen(be
     within = [index for index in range(3) if points[index].loss <= 0.2]
     quickest = min(within, key=lambda index: points[index].latency_ms)
     assert asked == quickest, "the fastest within the limit"
-    send(bench, do="allocate", point=asked)
+    ask(bench, do="allocate", point=asked)
     bench.wait(TIMEOUT_S)
     assert bench.state["allocated"] == asked
 
@@ -356,7 +352,7 @@ def test_coupling_and_cut_cost_are_computed_after_the_importance(bench):
         weight.numel() for weight in bench.session.work.model.parameters()
     )
     coupling = bench.coupling
-    send(bench, do="importance")
+    ask(bench, do="importance")
     assert bench.wait(TIMEOUT_S).coupling is coupling, "the unchanged model has the same coupling"
 
 
@@ -373,7 +369,7 @@ def test_unchanged_views_keep_their_stamp_when_views_are_sent_again(bench):
 def test_a_cut_is_told_with_its_measured_effect(bench):
     bench.importance = IMPORTANCE
     bench.recipe = lab.Recipe([], limit=Limit(output_error=10.0))  # whatever is cut is kept
-    send(bench, do="prune", layer="conv", ratio=0.5, kept=4)
+    ask(bench, do="prune", layer="conv", ratio=0.5, kept=4)
     state = bench.wait(TIMEOUT_S)
     rows = {row["name"]: row for row in bench.cut["rows"]}
     predicted = state.cut_cost.predict(state.cut_cost.widths({"conv": 0.5}))

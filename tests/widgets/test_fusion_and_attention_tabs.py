@@ -15,7 +15,7 @@ import paifuser_lab as lab
 from paifuser_lab.jobs import queries
 from paifuser_lab.jobs.queries import subject_of
 from paifuser_lab.records import AttentionCost, AttentionLayer, Fusion, FusionMap
-from tests.support.bench import TIMEOUT_S, emptied, opened
+from tests.support.bench import TIMEOUT_S, ask, emptied, opened
 
 TOKENS = 130  # more than two blocks of keys
 
@@ -70,10 +70,6 @@ def bench(shared):
     return shared
 
 
-def send(bench, **request):
-    bench.requests = [{**request, "id": bench.served + 1}]
-
-
 def options_of(bench, kind):
     return next((step.options for step in bench.recipe if step.kind == kind), None)
 
@@ -95,7 +91,7 @@ def test_a_request_runs_the_fusion_query(bench):
     assert "fusion" not in bench.views and bench.state["fused"] == nothing
     seen = []
     end = bench.session.observe(lambda state: seen.append(state.status))
-    send(bench, do="fusion")
+    ask(bench, do="fusion")
     state = bench.wait(TIMEOUT_S)
     end()
     assert state.error is None and "fusing" in seen and subject_of("fusing")
@@ -106,7 +102,7 @@ def test_a_request_runs_the_fusion_query(bench):
 
 def test_a_switch_fuses_only_that_site_and_undo_withdraws_it(bench):
     bench.fusions = fusion_map(fusion("first", "norm", "act"), fusion("second"))
-    send(bench, do="fuse", place="first", is_on=True)
+    ask(bench, do="fuse", place="first", is_on=True)
     assert options_of(bench, "fuse") == {"layers": ["first"]} and bench.state["fused"]["on"] == [
         "first"
     ], "before it is applied"
@@ -123,26 +119,26 @@ def test_a_switch_fuses_only_that_site_and_undo_withdraws_it(bench):
     assert sent == [site.standing == "fused" for site in state.variant.fusions.fusions], (
         "the applied fusions are shown"
     )
-    send(bench, do="undo")
+    ask(bench, do="undo")
     assert len(bench.recipe) == 0 and bench.state["fused"]["on"] == []
     assert not bench.state["fused"]["has_step"]
     assert bench.wait(TIMEOUT_S).variant.fusions is None
 
 
 def test_fuse_all_fuses_every_faster_site_and_can_be_switched_off(bench):
-    send(bench, do="fuse_all", is_on=True)
+    ask(bench, do="fuse_all", is_on=True)
     state = bench.wait(TIMEOUT_S)
     assert options_of(bench, "fuse") == {} and state.error is None
     assert bench.views["fusion"]["places"], "the applied fusions are shown without a query"
-    send(bench, do="fuse_all", is_on=False)
+    ask(bench, do="fuse_all", is_on=False)
     assert len(bench.recipe) == 0
 
 
 def test_a_switch_after_fuse_all_excludes_that_site_and_keeps_the_other_steps(bench):
     bench.recipe = lab.Recipe(["fold"])
     bench.fusions = fusion_map(fusion("first", "norm", "act"), fusion("second"))
-    send(bench, do="fuse_all", is_on=True)
-    send(bench, do="fuse", place="second", is_on=False)
+    ask(bench, do="fuse_all", is_on=True)
+    ask(bench, do="fuse", place="second", is_on=False)
     assert options_of(bench, "fuse")["off"][-1:] == ["second"] and [
         step.kind for step in bench.recipe
     ] == ["fold", "fuse"]
@@ -150,12 +146,12 @@ def test_a_switch_after_fuse_all_excludes_that_site_and_keeps_the_other_steps(be
 
 
 def test_a_switch_before_the_query_is_reported(bench):
-    send(bench, do="fuse", place="first", is_on=True)
+    ask(bench, do="fuse", place="first", is_on=True)
     assert "What can be fused is not known yet" in bench.state["error"]
 
 
 def test_an_unchanged_map_is_not_sent_again(bench):
-    send(bench, do="fuse_all", is_on=True)
+    ask(bench, do="fuse_all", is_on=True)
     bench.wait(TIMEOUT_S)
     before = bench.views
     bench.session.set_error("something")
@@ -182,7 +178,7 @@ def cost(**more):
 def test_the_attention_cost_is_measured_for_the_requested_kind(bench):
     seen = []
     end = bench.session.observe(lambda state: seen.append(state.status))
-    send(bench, do="attention_cost", kind="block")
+    ask(bench, do="attention_cost", kind="block")
     state = bench.wait(TIMEOUT_S)
     end()
     assert state.error is None and "attending" in seen and subject_of("attending")
@@ -193,7 +189,7 @@ def test_the_attention_cost_is_measured_for_the_requested_kind(bench):
 def test_a_share_of_keys_is_a_step_that_is_applied_and_undone(bench):
     bench.attention_cost = cost()
     assert bench.state["attending"] == {}
-    send(bench, do="attention", kind="topk", keep=0.5, layers=["attention"])
+    ask(bench, do="attention", kind="topk", keep=0.5, layers=["attention"])
     assert (
         bench.recipe == lab.Recipe([{"attention": {"kind": "topk", "keep": 0.5}}])
         and bench.state["attending"]["topk"]["keep"] == 0.5
@@ -203,9 +199,9 @@ def test_a_share_of_keys_is_a_step_that_is_applied_and_undone(bench):
     assert bench.state["taking_part"] in ({"topk": []}, {"topk": ["attention"]}), (
         "a layer that would not be faster stays dense"
     )
-    send(bench, do="attention", kind="topk", keep=1.0, layers=["attention"])
+    ask(bench, do="attention", kind="topk", keep=1.0, layers=["attention"])
     assert len(bench.recipe) == 1 and bench.state["attending"]["topk"]["keep"] == 1.0
-    send(bench, do="undo")
+    ask(bench, do="undo")
     assert bench.state["attending"]["topk"]["keep"] == 0.5
-    send(bench, do="attention", kind="topk", keep=0.5, layers=[])
+    ask(bench, do="attention", kind="topk", keep=0.5, layers=[])
     assert len(bench.recipe) == 0 and bench.state["attending"] == {}

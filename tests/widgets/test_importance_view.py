@@ -19,8 +19,8 @@ from paifuser_lab.views import importance as drawing
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.importance import with_pruning
 from paifuser_lab.widgets.tabs.layers import output_width
+from tests.support.bench import TIMEOUT_S, ask
 
-TIMEOUT_S = 120.0
 pytestmark = pytest.mark.usefixtures("as_it_was")
 
 
@@ -50,10 +50,6 @@ HEAD = layer(
 )
 IMPORTANCE = importance_of(CONV, HEAD)
 WIDE = Limit(output_error=10.0)  # nothing that is cut is refused
-
-
-def send(panel, **request):
-    panel.requests = [{**request, "id": panel.served + 1}]
 
 
 def test_an_importance_is_packed_as_the_pictures_of_its_layers_and_a_threshold_over_all():
@@ -128,7 +124,7 @@ def test_a_layer_s_threshold_sets_its_kept_channels_and_the_recipe():
         and panel.kept == {"conv": 8, "head": 5}
         and len(panel.recipe) == 0
     )
-    send(panel, do="keep", layer="conv", threshold=1.0, kept=4)
+    ask(panel, do="keep", layer="conv", threshold=1.0, kept=4)
     assert panel.kept == {"conv": 4, "head": 5} and panel.served == 1 and panel.threshold == 0
     assert (
         panel.recipe
@@ -145,10 +141,10 @@ def test_one_threshold_applies_to_all_layers_even_to_one_set_by_itself():
     panel = lab.show(IMPORTANCE)
     panel.threshold = 0.8
     assert panel.kept == {"conv": 5, "head": 5}
-    send(panel, do="keep", layer="conv", threshold=1.5, kept=2)
-    send(panel, do="keep", layer="", threshold=0.8, kept=10)
+    ask(panel, do="keep", layer="conv", threshold=1.5, kept=2)
+    ask(panel, do="keep", layer="", threshold=0.8, kept=10)
     assert panel.kept == {"conv": 5, "head": 5} and panel.threshold == 0.8
-    send(panel, do="keep", layer="", threshold=99.0, kept=6)
+    ask(panel, do="keep", layer="", threshold=99.0, kept=6)
     assert panel.kept == {"conv": 1, "head": 5}, "one channel stays, and all of the output layer"
 
 
@@ -156,7 +152,7 @@ def test_one_threshold_applies_to_all_layers_even_to_one_set_by_itself():
     ("change", "sentence"),
     [
         (
-            lambda panel: send(panel, do="keep", layer="nobody", threshold=1.0, kept=1),
+            lambda panel: ask(panel, do="keep", layer="nobody", threshold=1.0, kept=1),
             "'nobody' is not a layer of this importance",
         ),
         (
@@ -242,7 +238,7 @@ def test_the_workbench_shows_a_set_importance(bench):
 def test_a_click_runs_the_query_in_the_background(bench):
     seen = []
     end = bench.session.observe(lambda state: seen.append((state.status, state.total)))
-    send(bench, do="importance")
+    ask(bench, do="importance")
     state = bench.wait(TIMEOUT_S)
     end()
     assert ("weighing", 20) in seen and state.error is None
@@ -276,12 +272,12 @@ def test_two_queries_run_one_after_the_other(bench, monkeypatch):
 def test_the_end_of_a_drag_chooses_a_step_and_keeping_all_removes_it(bench):
     bench.importance = IMPORTANCE
     bench.recipe = lab.Recipe([], limit=WIDE)
-    send(bench, do="prune", layer="conv", ratio=0.5, kept=4)
+    ask(bench, do="prune", layer="conv", ratio=0.5, kept=4)
     assert bench.recipe == lab.Recipe(
         [{"prune": {"layers": {"conv": 0.5}, "importance": "magnitude"}}]
     )
     assert bench.state["pruned"] == {"conv": 0.5}
-    send(bench, do="prune", layer="conv", ratio=0.25, kept=6)
+    ask(bench, do="prune", layer="conv", ratio=0.25, kept=6)
     assert len(bench.recipe) == 1 and bench.state["pruned"] == {"conv": 0.25}, (
         "the newer choice replaces the older one"
     )
@@ -291,7 +287,7 @@ def test_the_end_of_a_drag_chooses_a_step_and_keeping_all_removes_it(bench):
     )
     bench.session.undo()
     assert bench.state["pruned"] == {"conv": 0.5}
-    send(bench, do="prune", layer="conv", threshold=0.0, kept=8)
+    ask(bench, do="prune", layer="conv", threshold=0.0, kept=8)
     assert len(bench.recipe) == 0
 
 
@@ -311,7 +307,7 @@ def test_what_is_dragged_is_predicted_as_it_would_be_cut(bench):
     assert cut["kept"]["conv"] == 4 and cut["widths"] == list(widths)
     assert cut["waiting"] and len(bench.recipe) == 0
     bench.live = {}
-    send(bench, do="prune", layer="conv", threshold=1.0, kept=4)
+    ask(bench, do="prune", layer="conv", threshold=1.0, kept=4)
     assert bench.recipe[0].options["layers"] == {"conv": 0.5}
     assert bench.cut["kept"]["conv"] == 4 and not bench.cut["rows"][0]["achieved"]
     assert bench.wait(TIMEOUT_S).error is None
@@ -355,13 +351,13 @@ def test_a_panel_alone_notes_which_scores_the_step_uses():
 
 
 def test_one_threshold_prunes_all_layers_except_the_output_layer(bench):
-    send(bench, do="prune", layer="", threshold=0.8, kept=10)
+    ask(bench, do="prune", layer="", threshold=0.8, kept=10)
     assert "find the importance first" in bench.state["error"] and len(bench.recipe) == 0
     bench.importance = IMPORTANCE
     bench.recipe = lab.Recipe([], limit=WIDE)
-    send(bench, do="prune", layer="", threshold=0.8, kept=10)
+    ask(bench, do="prune", layer="", threshold=0.8, kept=10)
     assert bench.state["pruned"] == {"conv": 0.375}
-    send(bench, do="prune", layer="", threshold=0.0, kept=13)
+    ask(bench, do="prune", layer="", threshold=0.0, kept=13)
     assert bench.state["pruned"] == {}
 
 
@@ -398,14 +394,14 @@ def test_a_layer_s_width_comes_from_the_shape_of_its_weight(kind, shape, width):
 
 
 def test_an_impossible_cut_is_reported_and_withdrawn(bench):
-    send(bench, do="prune", layer="head", ratio=0.5, kept=2)
+    ask(bench, do="prune", layer="head", ratio=0.5, kept=2)
     state = bench.wait(TIMEOUT_S)
     assert "layer 'head' (Linear) cannot lose a channel" in state.error and len(bench.recipe) == 0
 
 
 def test_dropping_a_step_keeps_the_limit(bench):
     bench.recipe = lab.Recipe(["fold", "layout"], workload="small", limit={"output_error": 0.5})
-    send(bench, do="drop", index=1)
+    ask(bench, do="drop", index=1)
     assert [step.kind for step in bench.recipe] == [
         "fold"
     ] and bench.recipe.limit.output_error == 0.5

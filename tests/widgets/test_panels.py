@@ -25,9 +25,9 @@ from paifuser_lab.widgets.presenter import quality
 from paifuser_lab.widgets.recipe_edits import without
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.layers import NUMBERS, times_before, with_precision
+from tests.support.bench import TIMEOUT_S
 from tests.support.models import Small, images
 
-TIMEOUT_S = 120.0
 HTML_NAME = "<img src=x onerror=alert(1)>"
 
 

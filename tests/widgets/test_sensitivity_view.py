@@ -27,10 +27,10 @@ from paifuser_lab.views.style import DARK, LIGHT
 from paifuser_lab.widgets.presenter import Presenter
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.layers import CHOICES
+from tests.support.bench import TIMEOUT_S, ask
 from tests.support.colours import contrast, luminance
 from tests.support.models import images
 
-TIMEOUT_S = 120.0
 pytestmark = pytest.mark.usefixtures("as_it_was")
 
 
@@ -75,10 +75,6 @@ def engine(monkeypatch):
         monkeypatch.setattr(saliency, "sensitivity", function)
 
     return put
-
-
-def send(panel, **request):
-    panel.requests = [{**request, "id": panel.served + 1}]
 
 
 def floats(data):
@@ -139,9 +135,9 @@ def test_a_prediction_that_was_not_measured_says_how_to_measure_it():
 def test_the_panel_collects_clicked_formats_as_a_recipe():
     panel = lab.show(SENSITIVITY)
     assert panel.view == "sensitivity" and len(panel.recipe) == 0
-    send(panel, do="precision", layer="conv", name="bf16")
-    send(panel, do="precision", layer="head", name="fp16")
-    send(panel, do="precision", layer="conv", name="")
+    ask(panel, do="precision", layer="conv", name="bf16")
+    ask(panel, do="precision", layer="head", name="fp16")
+    ask(panel, do="precision", layer="conv", name="")
     assert panel.chosen == {"head": "fp16"} and panel.served == 3
     assert (
         panel.recipe == lab.Recipe([{"precision": {"layers": {"head": "fp16"}}}])
@@ -168,7 +164,7 @@ def test_an_invalid_choice_raises_and_changes_nothing(request_, sentence):
     panel = lab.show(SENSITIVITY)
     panel.chosen = {"head": "bf16"}
     with pytest.raises(lab.PaifuserError, match=sentence):
-        send(panel, **request_)
+        ask(panel, **request_)
     assert panel.chosen == {"head": "bf16"} and panel.served == 1
 
 
@@ -328,7 +324,7 @@ def test_the_workbench_shows_a_set_sensitivity_until_it_is_taken_back(bench):
         "conv",
         "head",
     ]
-    send(bench, do="precision", layer="head", name="bf16")
+    ask(bench, do="precision", layer="head", name="bf16")
     assert bench.wait(TIMEOUT_S).sensitivity is SENSITIVITY, "a choice does not remove it"
     bench.sensitivity = None
     assert "sensitivity" not in bench.views
@@ -343,7 +339,7 @@ def test_a_click_runs_the_query_in_the_background(bench, engine):
 
     engine(estimate)
     end = bench.session.observe(lambda state: seen.append((state.status, state.total)))
-    send(bench, do="sensitivity")
+    ask(bench, do="sensitivity")
     state = bench.wait(TIMEOUT_S)
     end()
     assert state.sensitivity is SENSITIVITY and calls == [(True, 20.0)] and ("sensing", 20) in seen
@@ -371,7 +367,7 @@ def test_stop_ends_the_query_and_keeps_its_results(bench, engine):
         bench.state["status"] == "sensing"
         and bench.state["doing"] == "how much each layer matters, in seconds"
     )
-    send(bench, do="stop")
+    ask(bench, do="stop")
     state = bench.wait(TIMEOUT_S)
     assert (
         state.sensitivity.is_interrupted
@@ -385,7 +381,7 @@ def test_a_newer_choice_interrupts_the_query_and_keeps_its_results(bench, engine
     engine(endless(started))
     bench.session.query("sensitivity", seconds=1e6)
     assert started.wait(TIMEOUT_S)
-    send(bench, do="choose", step={"fold": {}})
+    ask(bench, do="choose", step={"fold": {}})
     state = bench.wait(TIMEOUT_S)
     assert (
         state.variant.recipe == lab.Recipe(["fold"])
@@ -400,7 +396,7 @@ def test_a_failed_query_is_reported_and_keeps_the_earlier_record(bench, engine):
 
     engine(fail)
     bench.sensitivity = SENSITIVITY
-    send(bench, do="sensitivity")
+    ask(bench, do="sensitivity")
     state = bench.wait(TIMEOUT_S)
     assert (
         state.error == "The loss is not known; give the workload a loss."
@@ -450,6 +446,6 @@ def test_a_choice_and_served_are_sent_as_one_message(monkeypatch):
     monkeypatch.setattr(
         panel, "_send", lambda message, buffers=None: messages.append(set(message["state"]))
     )
-    send(panel, do="precision", layer="conv", name="bf16")
+    ask(panel, do="precision", layer="conv", name="bf16")
     (reply,) = [message for message in messages if "served" in message]
     assert "chosen" in reply
