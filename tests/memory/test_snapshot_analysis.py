@@ -309,10 +309,3 @@ def test_the_command_prints_the_record_and_writes_the_page(folder, command, tmp_
     assert "<svg" in page.read_text() and MemorySnapshot.load(saved).replay is not None
     code, out, _ = command("memory", path, "--no-replay")
     assert code == 0 and "simulator" not in out
-
-
-def test_the_command_refuses_a_file_in_a_sentence(command, tmp_path):
-    path = tmp_path / "run.pickle"
-    path.write_bytes(b"\x80\x04cos\nsystem\n.")
-    code, _, err = command("memory", path)
-    assert code == 2 and "run.pickle wants to run code" in err and "Traceback" not in err

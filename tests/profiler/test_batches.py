@@ -20,7 +20,6 @@ from paifuser_lab.measure import Samples
 from paifuser_lab.profiler import batch_plan as plan
 from paifuser_lab.profiler import batch_size, batches
 from paifuser_lab.records import BatchRow, BatchSweep, readable_bytes
-from paifuser_lab.views.style import DARK, LIGHT
 from paifuser_lab.workload import Inputs
 from paifuser_lab.workload.batching import first_of, repeated
 from tests.support.models import Small, images, unchecked
@@ -458,11 +457,7 @@ SWEEP = BatchSweep(
 )
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_figure_marks_the_knee_and_the_limit(dark):
-    drawing = lab.figure(SWEEP, dark=dark)
+def test_the_figure_marks_the_knee_and_the_limit():
+    drawing = lab.figure(SWEEP)
     words = [text.get_text() for axes in drawing.axes for text in axes.texts]
     assert {"batch 2 · 952 a second", "85% of the best", "limit 5 MB"} <= set(words)
-    assert drawing.get_size_inches()[0] == 7 and drawing.png().startswith(b"\x89PNG")
-    used = {line.get_color() for axes in drawing.axes for line in axes.lines}
-    assert used <= set(DARK if dark else LIGHT)

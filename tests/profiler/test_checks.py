@@ -269,14 +269,13 @@ def test_waiting_for_a_late_process_fails_gradient_synchronisation() -> None:
     assert line.remedy is not None and "no_sync" in line.remedy
 
 
-def test_a_short_gradient_exchange_passes_and_one_process_is_not_measurable() -> None:
+def test_a_short_gradient_exchange_passes() -> None:
     slow = Slow(0.2)
     with two_processes(late_s=0.0) as group:
         outcome, _ = outcome_of(
             "gradient synchronisation", lambda: [slow(group_sum(group)) for _ in range(3)]
         )
     assert outcome == "passed"
-    assert outcome_of("gradient synchronisation", training(nn.Linear(4, 1)))[0] == "not measurable"
 
 
 def group_sum(group: Any) -> Tensor:

@@ -122,11 +122,6 @@ def test_a_file_that_is_no_record_is_refused_in_one_sentence(
     assert "r.json" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_missing_file_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="Cannot read"):
-        Record.load(tmp_path / "none.json")
-
-
 def test_a_comparison_reads_as_a_table_without_empty_columns() -> None:
     table = COMPARISON.table()
     assert "cpu ms" not in table[0] and table[0]["accuracy"] == "0.9750"

@@ -126,7 +126,3 @@ def test_a_picture_has_a_box_for_each_node_with_its_shade_in_words(small):
     assert any("Conv2d · 2 ms" in mark.texts for mark in marks if isinstance(mark, Labels))
     line = next(mark for mark in marks if isinstance(mark, Line))
     assert sum(map(math.isnan, line.x)) == len(layout.edges)
-
-
-def test_a_graph_is_saved_and_read_again(small, tmp_path):
-    assert lab.Record.load(small.save(tmp_path / "graph.json")) == small

@@ -14,7 +14,6 @@ import paifuser_lab as lab
 from paifuser_lab import profiler
 from paifuser_lab.errors import ForwardError, WorkloadError
 from paifuser_lab.measure import peak_bytes
-from paifuser_lab.records import Record
 from paifuser_lab.records.memory import MAX_GROUPS, OTHERS, layer_groups
 from paifuser_lab.views.memory import Place, picture, shares, squarified
 from paifuser_lab.views.picture import Area
@@ -134,9 +133,8 @@ def test_a_bare_model_and_a_failing_model_are_refused():
         )
 
 
-def test_the_record_can_be_saved_and_reads_as_a_table(tmp_path):
+def test_the_record_reads_as_a_table():
     timeline = stepwise()
-    assert Record.load(timeline.save(tmp_path / "memory.json")) == timeline
     assert list(timeline.frame["alive_bytes"]) == list(timeline.alive_bytes)
     assert "12 kB" in str(timeline)
 

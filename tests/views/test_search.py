@@ -2,7 +2,6 @@
 
 import pytest
 
-from paifuser_lab.views import figure
 from paifuser_lab.views.picture import Boxes, Dots, Line, Rules
 from paifuser_lab.views.search import picture
 from tests.support.drawn import RECORDS
@@ -65,8 +64,3 @@ def test_what_was_refused_is_listed_with_its_reason_and_nothing_found_is_said():
     assert picture(SEARCH).items == (("no", "fails"),)
     empty = SEARCH.model_copy(update={"rows": (), "importance": {}, "reason": "Nothing is faster."})
     assert picture(empty).panels == () and picture(empty).sentence == "Nothing is faster."
-
-
-def test_a_search_that_measured_nothing_draws_its_reason():
-    empty = SEARCH.model_copy(update={"rows": (), "importance": {}, "reason": "There was no time."})
-    assert "There was no time." in figure(empty).svg()

@@ -19,7 +19,7 @@ from paifuser_lab.planner.result import recipe_of
 from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.records import Candidate, Limit, Origin
 from paifuser_lab.widgets.details import offers
-from paifuser_lab.widgets.section import packed, sections
+from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.faster import BAR
 from tests.support.bench import TIMEOUT_S, opened, send
 
@@ -193,11 +193,6 @@ def test_what_is_outside_the_limits_says_what_would_let_it_in():
     texts = [row[""]["text"] for row in rows]
     assert texts == ["Allow 0.4", "Allow 0.02", "Allow training", "slower"]
     assert rows[1][""]["ask"] == {"do": "faster", "metric_drop": 0.02}
-
-
-def test_the_sheet_is_declared_over_the_body():
-    section = next(section for section in sections() if section.name == "faster")
-    assert section.place == "sheet" and section.title == "Make it faster"
 
 
 def test_chips_are_the_measured_ranking_once_there_is_one(bench):

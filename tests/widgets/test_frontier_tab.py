@@ -137,17 +137,6 @@ def test_a_loss_is_passed_to_the_planner_with_a_sensitivity(bench, plan):
     )
 
 
-def test_an_impossible_plan_is_reported_in_a_sentence(bench, plan, monkeypatch):
-    def refuse(work, **options):
-        raise WorkloadError("latency_ms=1 cannot be kept.")
-
-    monkeypatch.setattr(queries, "plan_precision", refuse)
-    ask(bench, do="allocation", limit="loss", value=0.1)
-    assert (
-        bench.wait(TIMEOUT_S).error == "latency_ms=1 cannot be kept." and bench.allocation is None
-    )
-
-
 def test_a_stopped_plan_keeps_its_estimates_and_the_next_plan_resumes_from_them(
     bench, plan, monkeypatch
 ):

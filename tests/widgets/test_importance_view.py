@@ -176,14 +176,9 @@ def test_an_invalid_choice_raises_and_changes_nothing(change, sentence):
     assert panel.kept == {"conv": 5, "head": 5} and panel.threshold == 0.8
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_figure_has_the_layers_their_bars_and_the_counts_far_below_the_mean(dark):
-    figure = lab.figure(
-        importance_of(
-            CONV, HEAD, LayerImportance(layer="odd", kind="Linear", channels=3, note="why")
-        ),
-        dark=dark,
-    )
+def test_the_figure_has_the_layers_their_bars_and_the_counts_far_below_the_mean():
+    odd = LayerImportance(layer="odd", kind="Linear", channels=3, note="why")
+    figure = lab.figure(importance_of(CONV, HEAD, odd))
     words = {text.get_text() for axes in figure.axes for text in axes.texts}
     assert {"8/8", "5/5", "3/3"} <= words and figure.axes[0].get_title("left") == "A sentence."
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]

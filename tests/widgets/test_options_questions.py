@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 import paifuser_lab as lab
 from paifuser_lab.jobs import queries
-from paifuser_lab.records import MemoryTimeline
 from paifuser_lab.session.state import State
 from paifuser_lab.widgets.presenter import Presenter
 from paifuser_lab.widgets.section import sections
@@ -114,14 +113,6 @@ def test_a_moment_that_is_pinned_has_its_map_until_another_call_is_measured(benc
     assert bench.views["memory"]["layer"]["below"][0]["title"].startswith("alive after")
     send(bench, do="memory")
     assert bench.views["memory"]["layer"]["below"][0]["title"] == "alive at the peak"
-
-
-def test_a_timeline_alone_has_its_own_panel(bench):
-    (timeline,) = send(bench, do="memory").record("memory").values()
-    assert isinstance(timeline, MemoryTimeline)
-    panel = lab.show(timeline)
-    assert panel.view == "memory" and panel.data["layer"]["sentence"] == timeline.sentence
-    panel.close()
 
 
 # What does not apply.

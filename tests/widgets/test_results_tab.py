@@ -224,11 +224,3 @@ def test_a_reason_in_the_figure_is_a_clause_that_stands_alone():
     texts = [text.get_text() for text in figure(results).axes[0].texts]
     assert "refused: accuracy falls by 0.8167" in texts
     assert any(text.startswith("a word") and text.endswith((" a …", " word …")) for text in texts)
-
-
-def test_the_record_has_a_widget_of_its_own():
-    results = Results(workload="net", machine="m", rows=(row(0, 5.0, None),))
-    panel = lab.show(results)
-    assert panel.view == "results" and panel.data["rows"][0]["ms"] == 5.0
-    assert "function results" in panel._esm and "pf-results" in panel._css
-    panel.close()
