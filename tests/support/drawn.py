@@ -652,3 +652,16 @@ RECORDS = {
         events=(TrainingEvent(step=1, what="bf16 from here"),),
     ),
 }
+
+
+def changed(kind: str, **values: Any) -> Any:
+    """The record of this kind with other values, built anew: a copy would keep what it cached."""
+    record = RECORDS[kind]
+    return type(record).model_validate(record.model_dump() | values)
+
+
+def point(name: str, formats: dict[str, str], **values: Any) -> AllocationPoint:
+    """A point of an allocation, whose step gives its layers these formats."""
+    steps = ({"precision": {"layers": formats}},)
+    own: dict[str, Any] = {"name": name, "formats": formats, "recipe_steps": steps}
+    return AllocationPoint(**POINT.model_dump() | own | values)

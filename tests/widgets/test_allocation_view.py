@@ -11,77 +11,40 @@ import pytest
 import paifuser_lab as lab
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.planner import recipe_of
-from paifuser_lab.records import Achieved, Allocation, AllocationPoint
+from paifuser_lab.records import Achieved
 from paifuser_lab.views.allocation import compared_rows, picture
 from paifuser_lab.views.picture import Dots, Line, Rules
 from paifuser_lab.widgets.section import packed
+from tests.support import drawn
 
 
-def point(name, latency_ms, loss, formats, **more):
-    defaults = {
-        "around": "fp32",
-        "loss_error": 0.01,
-        "size_bytes": 100,
-        "recipe_steps": ({"precision": {"layers": formats}},),
-    }
-    return AllocationPoint(
-        name=name, formats=formats, latency_ms=latency_ms, loss=loss, **defaults | more
-    )
+def point(name, latency_ms, loss, *formats, **more):
+    known = {"latency_ms": latency_ms, "loss": loss, "loss_error": 0.01, "size_bytes": 100}
+    return drawn.point(name, dict(zip("abc", formats, strict=False)), **known | more)
 
 
-def achieved(**more):
-    return Achieved(
-        **{
-            "latency_ms": 3.0,
-            "baseline_ms": 6.0,
-            "size_bytes": 110,
-            "loss": -0.02,
-            "loss_error": 0.03,
-        }
-        | more
-    )
+DONE = Achieved(latency_ms=3.0, baseline_ms=6.0, size_bytes=110, loss=-0.02, loss_error=0.03)
+POINTS = (
+    point("point 1", 1.0, 0.5, "int8", "int8", "bf16"),
+    point("point 2", 2.5, 0.1, "bf16", "int8", "bf16", achieved=DONE, around="bf16"),
+    point("point 3", 4.0, 0.0, "fp32", "fp32", "fp32"),
+)
+UNTOLD = DONE.model_copy(update={"loss": None})
 
 
 def allocation_of(**more):
-    defaults = {
-        "points": (
-            point("point 1", 1.0, 0.5, {"a": "int8", "b": "int8", "c": "bf16"}),
-            point(
-                "point 2",
-                2.5,
-                0.1,
-                {"a": "bf16", "b": "int8", "c": "bf16"},
-                achieved=achieved(),
-                around="bf16",
-            ),
-            point("point 3", 4.0, 0.0, {"a": "fp32", "b": "fp32", "c": "fp32"}),
-        ),
-        "uniform": (
-            point(
-                "all int8",
-                0.9,
-                0.7,
-                {"a": "int8", "b": "int8", "c": "int8"},
-                achieved=achieved(loss=None),
-            ),
-        ),
-        "chosen": 1,
-    }
-    about = {
+    known = {
         "workload": "small",
-        "machine": "a machine",
-        "threads": 2,
-        "unit": "loss",
+        "points": POINTS,
+        "uniform": (point("all int8", 0.9, 0.7, "int8", "int8", "int8", achieved=UNTOLD),),
+        "chosen": 1,
         "reason": "the best",
         "notes": ("noted",),
-    }
-    budget = {
-        "axis": "latency_ms",
         "limits": {"latency_ms": 3.0},
         "baseline_ms": 4.0,
         "baseline_bytes": 400,
     }
-    return Allocation(**about | budget | defaults | more)
+    return drawn.changed("Allocation", **known | more)
 
 
 ALLOCATION = allocation_of()
@@ -107,7 +70,7 @@ def test_a_loss_of_zero_or_less_stands_in_a_band_below_the_axis_s_ticks():
     axis, none = panel.y, dots(ALLOCATION).y[2]
     assert axis.low < none < axis.ticks[1] and axis.names[0] == "≤ 0" and axis.ticks[0] == none
     assert dots(ALLOCATION, "bad").y == [none], "so does a measured one that fell"
-    small = allocation_of(uniform=(point("tiny", 0.9, 1e-12, {"a": "int8"}),))
+    small = allocation_of(uniform=(point("tiny", 0.9, 1e-12, "int8"),))
     assert picture(small).panels[0].y.names[0].startswith("< ")
 
 
@@ -145,7 +108,8 @@ def test_the_axis_of_a_size_budget_is_bytes():
 
 
 def test_a_loss_that_is_not_finite_is_drawn_at_the_top():
-    broken = point("all int4", 1.0, math.inf, {"a": "int8"}, achieved=achieved(loss=math.nan))
+    done = DONE.model_copy(update={"loss": math.nan})
+    broken = point("all int4", 1.0, math.inf, "int8", achieved=done)
     panel = picture(allocation_of(uniform=(broken,))).panels[0]
     assert dots(allocation_of(uniform=(broken,))).y[3] == panel.y.high
 

@@ -17,14 +17,11 @@ from paifuser_lab.jobs import queries
 from paifuser_lab.planner import achieved, plan_precision
 from paifuser_lab.planner.precision import costs, latency
 from paifuser_lab.records import (
-    Allocation,
-    AllocationPoint,
-    Importance,
     LayerImportance,
     LayerSensitivity,
     Limit,
-    Sensitivity,
 )
+from tests.support import drawn
 from tests.support.bench import TIMEOUT_S, ask
 from tests.support.models import Small, images
 
@@ -33,65 +30,36 @@ pytestmark = pytest.mark.usefixtures("as_it_was")
 
 def point(name, layers, **more):
     steps = ({"precision": {"layers": layers}},) if layers else ()
-    known = {
-        "around": "fp32",
-        "loss": 0.1,
-        "loss_error": 0.01,
-        "latency_ms": 1.0,
-        "size_bytes": 100,
-        "recipe_steps": steps,
-    }
-    return AllocationPoint(
-        name=name, formats=dict.fromkeys(("conv", "head"), "fp32") | layers, **known | more
-    )
+    known = {"recipe_steps": steps, "loss": 0.1, "loss_error": 0.01, "size_bytes": 100}
+    every = dict.fromkeys(("conv", "head"), "fp32") | layers
+    return drawn.point(name, every, **known | more)
 
 
 def allocation_of(**more):
     known = {
         "workload": "small",
-        "machine": "a machine",
-        "threads": 1,
         "unit": "output error",
-        "axis": "latency_ms",
         "limits": {"loss": 0.2},
-        "baseline_ms": 2.0,
         "baseline_bytes": 200,
-        "reason": "the best",
-        "chosen": 0,
         "points": (point("point 1", {"conv": "bf16"}), point("point 2", {}, loss=0.0)),
         "uniform": (point("all bf16", {"conv": "bf16", "head": "bf16"}),),
     }
-    return Allocation(**known | more)
+    return drawn.changed("Allocation", **known | more)
 
 
 def sensitivity_of(*, is_interrupted=False):
     rows = tuple(
         LayerSensitivity(layer=name, kind="Linear", parameters=1) for name in ("conv", "head")
     )
-    return Sensitivity(
-        workload="small",
-        machine="here",
-        unit="output error",
-        formats=("bf16",),
-        method="output",
-        examples=1,
-        rows=rows,
-        is_interrupted=is_interrupted,
-    )
+    known = {"unit": "output error", "formats": ("bf16",), "method": "output", "rows": rows}
+    return drawn.changed("Sensitivity", workload="small", is_interrupted=is_interrupted, **known)
 
 
 CONV = LayerImportance(
     layer="conv", kind="Conv2d", channels=8, values=tuple(map(float, range(1, 9)))
 )
 HEAD = LayerImportance(layer="head", kind="Linear", channels=5, values=(1.0,) * 5, is_answer=True)
-IMPORTANCE = Importance(
-    workload="small",
-    machine="here",
-    method="magnitude",
-    unit="A sentence.",
-    examples=8,
-    rows=(CONV, HEAD),
-)
+IMPORTANCE = drawn.changed("Importance", workload="small", method="magnitude", rows=(CONV, HEAD))
 
 
 @pytest.fixture

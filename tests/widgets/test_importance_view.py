@@ -13,26 +13,20 @@ import pytest
 
 import paifuser_lab as lab
 from paifuser_lab import saliency
-from paifuser_lab.records import Importance, LayerImportance, LayerProfile, Limit
+from paifuser_lab.records import LayerImportance, LayerProfile, Limit
 from paifuser_lab.views import canvas
 from paifuser_lab.views import importance as drawing
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.importance import with_pruning
 from paifuser_lab.widgets.tabs.layers import output_width
 from tests.support.bench import TIMEOUT_S, ask
+from tests.support.drawn import changed
 
 pytestmark = pytest.mark.usefixtures("as_it_was")
 
 
 def importance_of(*rows, **more):
-    defaults = {
-        "workload": "small",
-        "machine": "a machine",
-        "method": "magnitude",
-        "unit": "A sentence.",
-        "examples": 8,
-    }
-    return Importance(**defaults | more, rows=rows)
+    return changed("Importance", **{"workload": "small", "method": "magnitude"} | more, rows=rows)
 
 
 def layer(name, values, **more):

@@ -18,7 +18,7 @@ import paifuser_lab as lab
 from paifuser_lab import saliency
 from paifuser_lab._files import asset
 from paifuser_lab.model.formats import AUTOCAST, FLOATS, NAMES
-from paifuser_lab.records import ENGINE_ROW, Estimate, LayerSensitivity, Method, Sensitivity
+from paifuser_lab.records import ENGINE_ROW, Estimate, LayerSensitivity, Method
 from paifuser_lab.session.state import State
 from paifuser_lab.views import heat_scale
 from paifuser_lab.views import sensitivity as drawing
@@ -29,6 +29,7 @@ from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.layers import CHOICES
 from tests.support.bench import TIMEOUT_S, ask
 from tests.support.colours import contrast, luminance
+from tests.support.drawn import changed
 from tests.support.models import images
 
 pytestmark = pytest.mark.usefixtures("as_it_was")
@@ -48,17 +49,11 @@ def estimate(value):
 
 
 def sensitivity_of(*rows, **more):
-    known = {
-        "workload": "small",
-        "machine": "a machine",
-        "unit": "loss",
-        "formats": ("bf16", "int2-weights"),
-        "method": "quadratic",
-    }
     method = Method(
         name="quadratic", seconds=1, samples=8, agreement={"bf16": 0.9, "int2-weights": math.nan}
     )
-    return Sensitivity(**known | {"examples": 8, "rows": rows, "methods": (method,)} | more)
+    known = {"formats": ("bf16", "int2-weights"), "methods": (method,), "examples": 8}
+    return changed("Sensitivity", workload="small", **known | more, rows=rows)
 
 
 SENSITIVITY = sensitivity_of(
