@@ -16,27 +16,8 @@ import nbformat
 import pytest
 
 from paifuser_lab._files import asset
-from tests.support.jupyterlab import (
-    Lab,
-    Page,
-    browsing,
-    chromium,
-    serving,
-    write_notebook,
-)
+from tests.support.jupyterlab import Lab, Page, chromium
 from tests.support.jupyterlab import showing as showing_page
-
-__all__ = [
-    "Lab",
-    "Page",
-    "browsing",
-    "chromium",
-    "marks",
-    "quick_copy",
-    "serving",
-    "showing",
-    "write_notebook",
-]
 
 
 def marks() -> list[Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.browser import jupyterlab
+from tests.support.jupyterlab import write_notebook
 
 Read = Callable[[], Any]
 MOST_READS = 5  # of a report that changes each time
@@ -47,7 +48,7 @@ def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator
     """
     server, browser = served
     folder = server.folder / name
-    jupyterlab.write_notebook(folder / "live.ipynb", [START + cells[0], *cells[1:]])
+    write_notebook(folder / "live.ipynb", [START + cells[0], *cells[1:]])
     with jupyterlab.showing(server, f"{name}/live.ipynb", browser) as shown:
         shown.run_all(timeout_s=120)
         assert not (errors := shown.errors()), errors

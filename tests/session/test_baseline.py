@@ -12,8 +12,6 @@ from paifuser_lab.machine import machine_label
 from paifuser_lab.measure import timing
 from paifuser_lab.records import (
     Achieved,
-    Allocation,
-    AllocationPoint,
     Candidate,
     Candidates,
     Comparison,
@@ -24,6 +22,7 @@ from paifuser_lab.records.text import readable_ms
 from paifuser_lab.session.baseline import Baseline
 from paifuser_lab.widgets.details import current
 from tests.support.bench import TIMEOUT_S, opened
+from tests.support.drawn import changed, point
 from tests.support.models import Small, images
 
 FOLD = {"fold": {}}
@@ -93,18 +92,14 @@ def test_a_plan_of_formats_has_its_times_as_shares_of_the_one_baseline():
 def planned():
     """A plan that was made while the model took 10 ms, with a point measured while it took 8."""
     done = Achieved(latency_ms=4.8, baseline_ms=8.0, size_bytes=10)
-    points = [
-        AllocationPoint(
-            name=name, formats={"a": name}, around="fp32", loss=0.0, loss_error=0.0, latency_ms=ms,
-            size_bytes=10, recipe_steps=(), achieved=achieved,
-        )
-        for name, ms, achieved in (("int8", 5.0, done), ("fp32", 10.0, None))
-    ]  # fmt: skip
-    return Allocation(
-        workload="small", machine=machine_label(), threads=1, unit="loss", axis="latency_ms",
-        limits={"latency_ms": 7.0, "loss": 0.1}, baseline_ms=10.0, baseline_bytes=20,
-        points=points[:1], uniform=points[1:], chosen=0, reason="the best",
-    )  # fmt: skip
+    known = {
+        "machine": machine_label(),
+        "limits": {"latency_ms": 7.0, "loss": 0.1},
+        "baseline_ms": 10.0,
+        "points": (point("int8", {"a": "int8"}, latency_ms=5.0, achieved=done),),
+        "uniform": (point("fp32", {"a": "fp32"}, latency_ms=10.0),),
+    }
+    return changed("Allocation", workload="small", **known)
 
 
 def searched():

@@ -16,10 +16,8 @@ from paifuser_lab.records import (
     BatchRow,
     BatchSweep,
     Estimate,
-    Latency,
     MemoryPlan,
     PackedBuffer,
-    StreamEvent,
     StreamReport,
 )
 from paifuser_lab.views import (
@@ -84,14 +82,6 @@ PLAN = MemoryPlan(
     referenced_bytes=9000,
     held_bytes=12000,
 )
-STREAM = StreamReport(
-    source="a", engine="ray", state="running", elapsed_s=3, frames_per_s=8,
-    stage_latency=(Latency(name="decode", p50_ms=1, p95_ms=2, p99_ms=4, count=9),),
-    latency=Latency(name="frame", p50_ms=10, p95_ms=20, p99_ms=40, count=9),
-    rates=((0.5, 10), (1, 30), (1.5, 20)),
-    events=(StreamEvent(at_s=1, kind="hedged", node="b", group=2),
-            StreamEvent(at_s=2, kind="joined"), StreamEvent(at_s=2.5, kind="lost", node="b")),
-)  # fmt: skip
 EVERY_MARK = Picture(
     title="every mark",
     label="marks",
@@ -124,12 +114,10 @@ PICTURES = {
     "measured": sensitivity.picture(MEASURED),
     "agreement": sensitivity.agreement(MEASURED),
     "sweep": batch_sweep.picture(SWEEP),
-    "one batch": batch_sweep.picture(SWEEP.model_copy(update={"rows": SWEEP.rows[2:3]})),
     "plan": memory_plan.picture(PLAN),
     "no buffers": memory_plan.picture(PLAN.model_copy(update={"buffers": ()})),
     "no layers": roofline.picture(RECORDS["Roofline"].model_copy(update={"points": ()})),
     "marks": EVERY_MARK,
-    "stream": stream.picture(STREAM),
     "kept channels": importance.picture(RECORDS["Importance"], {"a": 1}),
     "stream that waits": stream.picture(StreamReport(source="a", engine="ray", state="waiting")),
 }
