@@ -4,11 +4,10 @@ nothing leaves the machine.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 from tests.browser import audit, jupyterlab
+from tests.browser.living import keep
 
 QUICK = 'model = "resnet18-tiny"\nstep = "fold"\nseconds = 0.5\nout = ""'
 
@@ -19,8 +18,7 @@ def test_the_profile_notebook_shows_a_folding_tree_and_a_roofline_with_names(
     served: tuple[Any, Any],
 ):
     server, browser = served
-    parameters = os.environ.get("PAIFUSER_NOTEBOOK_PARAMETERS", QUICK)
-    jupyterlab.quick_copy("10_profile.ipynb", server.folder / "profile", parameters)
+    jupyterlab.quick_copy("10_profile.ipynb", server.folder / "profile", QUICK)
     with jupyterlab.showing(server, "profile/10_profile.ipynb", browser) as shown:
         shown.run_all(timeout_s=300)
         assert shown.errors() == []
@@ -47,15 +45,5 @@ def test_the_profile_notebook_shows_a_folding_tree_and_a_roofline_with_names(
             audit.dress(shown.page, theme)
             assert shown.page.locator("svg:visible").count() >= 2
             assert "predicted" in pair.inner_text()
-            keep_each_cell(shown.page, theme)
+            keep(shown, f"profile-{theme.split()[-1].lower()}")
         assert shown.strangers == []
-
-
-def keep_each_cell(page: Any, theme: str) -> None:
-    """Save a screenshot of each cell if screenshots are requested."""
-    if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
-        cells = page.locator(".jp-CodeCell")
-        for index in range(cells.count()):
-            cells.nth(index).scroll_into_view_if_needed()
-            name = f"profile-{theme.split()[-1].lower()}-{index:02}.png"
-            cells.nth(index).screenshot(path=Path(folder) / name)

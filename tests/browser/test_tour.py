@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 from tests.browser import audit, jupyterlab
+from tests.browser.living import keep
 
 QUICK = 'model = "resnet18-digits-tiny"\nrounds = 5\nseconds = 1.0\nout = ""'
 
@@ -29,9 +28,5 @@ def test_the_tour_runs_through_and_shows_its_table_and_figures_in_both_themes(
             assert shown.page.locator(f"img.pf-figure-{theme}:visible").count() == 1
             assert shown.page.locator(".pf-figure-svg:visible").count() == 1, "with tooltips"
             assert shown.page.locator(f"img.pf-figure-{other}:visible").count() == 0
-            if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
-                name = f"tour-{theme}.png"
-                shown.page.locator(".jp-NotebookPanel").first.screenshot(path=Path(folder) / name)
-                table.scroll_into_view_if_needed()
-                shown.page.screenshot(path=Path(folder) / f"table-{name}")
+            keep(shown, f"tour-{theme}")
         assert shown.strangers == []

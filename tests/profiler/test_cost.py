@@ -79,18 +79,12 @@ def torch_flops(work: Workload) -> int:
     return int(counter.get_total_flops())
 
 
-@pytest.mark.parametrize("name", TINY)
-def test_flops_of_the_zoo_are_those_of_torchs_own_counter(name: str) -> None:
-    work = lab.load(name)
+@pytest.mark.parametrize("name", [*TINY, *CONFIGS])
+def test_flops_of_a_model_are_those_of_torchs_own_counter(name: str) -> None:
+    if name in CONFIGS:
+        pytest.importorskip("transformers")
+    work = lab.load(f"hf:{name}" if name in CONFIGS else name, **CONFIGS.get(name, {}))
     assert flops_that_torch_counts(operators_of(work)) == torch_flops(work) > 0
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_flops_of_transformers_are_those_of_torchs_own_counter(name: str) -> None:
-    pytest.importorskip("transformers")
-    work = lab.load(f"hf:{name}", **CONFIGS[name])
-    with running(work.model):
-        assert flops_that_torch_counts(operators_of(work)) == torch_flops(work) > 0
 
 
 def attention(length: int, keys: int, width: int, value: int) -> int:

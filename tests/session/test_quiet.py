@@ -97,28 +97,28 @@ def test_a_machine_that_stays_busy_leaves_the_measurement_and_says_so(session, s
     assert "50%" in state.error
 
 
-def test_stop_ends_waiting_and_keeps_the_measurement(session, shares, monkeypatch):
+@pytest.fixture
+def waiting(session, shares, monkeypatch):
+    """The session, which waits for a machine that does not become quiet."""
     monkeypatch.setattr(worker, "PATIENCE", 100_000)
-    before = session.state.comparison
     shares += [0.5] * 100_000
     is_waiting = threading.Event()
     session.observe(lambda state: is_waiting.set() if state.status == "waiting" else None)
     session.measure_again(when_quiet=True)
     assert is_waiting.wait(30)
+    return session
+
+
+def test_stop_ends_waiting_and_keeps_the_measurement(waiting):
+    session, before = waiting, waiting.state.comparison
     session.stop()
     state = session.wait(120)
     assert state.comparison is before and state.error is None and state.status == "idle"
 
 
-def test_a_newer_choice_does_not_wait_for_a_quiet_machine(session, shares, monkeypatch):
-    monkeypatch.setattr(worker, "PATIENCE", 100_000)
-    shares += [0.5] * 100_000
-    is_waiting = threading.Event()
-    session.observe(lambda state: is_waiting.set() if state.status == "waiting" else None)
-    session.measure_again(when_quiet=True)
-    assert is_waiting.wait(30)
-    session.choose("fold")
-    state = session.wait(120)
+def test_a_newer_choice_does_not_wait_for_a_quiet_machine(waiting):
+    waiting.choose("fold")
+    state = waiting.wait(120)
     assert state.comparison["fold batch-norm"].latency_ms and state.error is None
 
 

@@ -11,6 +11,7 @@ from paifuser_lab.records import AccelerationStatus, SwitchStatus
 from paifuser_lab.widgets.tabs.acceleration import AccelerationMonitor
 from tests.support.training_loops import Digits, metered, trained
 
+TWO_SWITCHES = {"precision": None, "memory_pool": False, "threads": False, "compile": False}
 STATUS = AccelerationStatus(
     is_enabled=True,
     model="<b>Net",
@@ -42,9 +43,7 @@ def test_the_panel_of_enable_follows_the_loop_to_its_end(monkeypatch, is_static)
     model = Digits()
     optimizer = torch.optim.Adam(model.parameters())
     with metered(monkeypatch, lambda way: 0.5 ** len(way)) as meter:
-        monitor = lab.show(
-            lab.enable(precision=None, memory_pool=False, threads=False, compile=False)
-        )
+        monitor = lab.show(lab.enable(**TWO_SWITCHES))
         assert monitor.record.steps == 0 and monitor.record.is_enabled
         trained(model, optimizer, 60, work=meter.work)
         assert monitor.record.on == ("channels_last", "fused_optimizer")
@@ -65,8 +64,7 @@ def test_what_showing_takes_is_not_the_steps_time_and_comes_seldom(monkeypatch):
         meter.seconds += 1000
 
     with metered(monkeypatch, lambda way: 0.5 ** len(way)) as meter:
-        options = {"precision": None, "memory_pool": False, "threads": False, "compile": False}
-        lab.enable(**options).follow(show)
+        lab.enable(**TWO_SWITCHES).follow(show)
         monkeypatch.setattr(acceleration, "FOLLOWED_EVERY_S", 0.0)
         trained(model, optimizer, 30, work=meter.work)
         assert len(shown) == 29

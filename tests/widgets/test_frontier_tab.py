@@ -186,15 +186,6 @@ def test_a_chosen_point_is_measured_and_shown_beside_its_prediction(bench, index
     )
 
 
-@pytest.mark.parametrize("index", [-1, 3])
-def test_a_point_out_of_range_is_reported_and_changes_nothing(bench, index):
-    bench.allocation = allocation_of()
-    ask(bench, do="allocate", point=index)
-    assert (
-        f"no point {index}; choose one of 0 to 2" in bench.state["error"] and len(bench.recipe) == 0
-    )
-
-
 def test_choosing_a_point_without_a_plan_is_reported(bench):
     ask(bench, do="allocate", point=0)
     assert "No formats have been planned yet" in bench.state["error"]

@@ -177,15 +177,6 @@ def test_an_invalid_choice_raises_and_changes_nothing(trait, value, sentence):
 # The figures.
 
 
-def test_the_figure_of_fusions_shows_reasons_and_slowdowns():
-    words = " ".join(text.get_text() for text in lab.figure(FUSIONS).axes[0].texts)
-    assert "its answer is read twice" in words and "2.00 ×" in words and "0.67 × slower" in words
-    texts = lab.figure(FUSIONS).hover.values()
-    assert sum("a + a.relu" in text for text in texts) == 2 and not any(
-        "c + c.relu" in text for text in texts
-    ), "two bars, or none"
-
-
 def test_the_figure_of_attention_has_a_cell_per_layer_and_share_or_a_reason():
     error, speed, heat = lab.figure(COST).axes
     texts = [text.get_text() for text in heat.texts]
@@ -217,11 +208,6 @@ def test_a_share_tells_error_speed_and_metric_the_smallest_first():
     assert len(untimed.panels) == 1 and untimed.note == "it was not timed"
     none = chart(COST.model_copy(update={"layers": ()}))
     assert none.panels == () and "No layer of this model attends" in none.sentence
-
-
-def test_records_without_layers_are_drawn():
-    assert lab.figure(FUSIONS.model_copy(update={"fusions": ()})).png().startswith(b"\x89PNG")
-    assert lab.figure(COST.model_copy(update={"layers": ()})).png().startswith(b"\x89PNG")
 
 
 # How a switch edits a recipe.
