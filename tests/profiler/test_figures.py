@@ -51,6 +51,11 @@ def many(count):
     )
 
 
+def pair(layer, kind, before_ms, after_ms, **more):
+    known = {"kind_before": kind, "kind_after": kind, "before_ms": before_ms, "after_ms": after_ms}
+    return LayerPair(layer=layer, **known | more)
+
+
 PAIR = SideBySide(
     before="net",
     after="net · layout",
@@ -62,24 +67,10 @@ PAIR = SideBySide(
         topic="layout", sentence="It helps.", step={"layout": {}}, saves_ms=2.5, basis="measured"
     ),
     rows=(
-        LayerPair(
-            layer="pool",
-            kind_before="MaxPool2d",
-            kind_after="MaxPool2d",
-            before_ms=5,
-            after_ms=1,
-            note="channels-last",
-        ),
-        LayerPair(layer="conv", kind_before="Conv2d", kind_after="Conv2d", before_ms=2, after_ms=3),
-        LayerPair(
-            layer="norm",
-            kind_before="BatchNorm2d",
-            kind_after=None,
-            before_ms=1,
-            after_ms=None,
-            note="folded away",
-        ),
-        LayerPair(layer="same", kind_before="ReLU", kind_after="ReLU", before_ms=2, after_ms=2),
+        pair("pool", "MaxPool2d", 5, 1, note="channels-last"),
+        pair("conv", "Conv2d", 2, 3),
+        pair("norm", "BatchNorm2d", 1, None, kind_after=None, note="folded away"),
+        pair("same", "ReLU", 2, 2),
     ),
 )
 RECORDS = {"Profile": many(20), "Roofline": many(20).roofline, "SideBySide": PAIR}

@@ -26,6 +26,7 @@ from paifuser_lab.records import (  # fmt: skip
 )
 from paifuser_lab.records.table import Table
 from paifuser_lab.records.text import terminal_width, text_table
+from tests.support.drawn import changed
 
 ROW = Measurement(
     name="folded",
@@ -280,15 +281,7 @@ def test_hardware_reads_as_a_table_of_its_ceilings() -> None:
     ],
 )
 def test_a_machine_s_short_name_has_the_units_that_make_it_fast(isa, units) -> None:
-    machine = Hardware(
-        name="CPU",
-        source="measured",
-        isa=isa,
-        physical_cores=2,
-        logical_cores=4,
-        memory_bytes=1,
-        ceilings=(),
-    )
+    machine = changed("Hardware", name="CPU", isa=isa)
     assert machine.label == " · ".join(filter(None, ["CPU", units, "2 cores"]))
     assert machine.model_copy(update={"source": "published"}).label == "CPU · 2 cores"
 

@@ -72,20 +72,21 @@ def row_of(state):
     return row
 
 
-def test_the_number_of_threads_is_chosen_once_for_a_workload_and_its_copies(monkeypatch):
-
-    work = lab.load("resnet18-tiny")
+@pytest.fixture
+def work(monkeypatch):
+    """A workload on a machine where one thread or two can be chosen."""
     monkeypatch.setattr(threads, "thread_choices", lambda: (1, 2))
+    return lab.load("resnet18-tiny")
+
+
+def test_the_number_of_threads_is_chosen_once_for_a_workload_and_its_copies(work, monkeypatch):
     asked = []
     monkeypatch.setattr(threads, "_fastest", lambda work, choices: asked.append(choices) or 2)
     assert [faster_threads(one) for one in (work, work.copied(), work)] == [2, 2, 2]
     assert asked == [(1, 2)]
 
 
-def test_a_choice_made_on_a_busy_machine_is_made_again(monkeypatch):
-
-    work = lab.load("resnet18-tiny")
-    monkeypatch.setattr(threads, "thread_choices", lambda: (1, 2))
+def test_a_choice_made_on_a_busy_machine_is_made_again(work, monkeypatch):
     counts = iter([2, 1])
     monkeypatch.setattr(threads, "_fastest", lambda work, choices: next(counts))
     loads = iter([Quality(others_share=0.6), Quality(others_share=0.0)])
@@ -96,10 +97,7 @@ def test_a_choice_made_on_a_busy_machine_is_made_again(monkeypatch):
     assert [faster_threads(work) for _ in range(5)] == [2, 2, 2, 1, 1]
 
 
-def test_a_choice_that_comes_out_on_a_busy_machine_again_stays_as_it_was(monkeypatch):
-
-    work = lab.load("resnet18-tiny")
-    monkeypatch.setattr(threads, "thread_choices", lambda: (1, 2))
+def test_a_choice_that_comes_out_on_a_busy_machine_again_stays_as_it_was(work, monkeypatch):
     counts = iter([2, 1, 1])
     monkeypatch.setattr(threads, "_fastest", lambda work, choices: next(counts))
     monkeypatch.setattr(MachineWatch, "quality", lambda watch, **_: Quality(others_share=0.6))
@@ -116,8 +114,7 @@ def test_a_variant_is_measured_with_the_threads_of_its_workload():
     assert faster_threads(lab.apply(other, fold).workload) == 1
 
 
-def test_of_two_counts_the_faster_is_chosen_and_a_slow_model_is_timed_twice(monkeypatch):
-
+def test_of_two_counts_the_faster_is_chosen_and_a_slow_model_is_timed_twice(work, monkeypatch):
     def timed(candidates, **_):
         ms = times[-1]
         for done in range(1, 9):
@@ -128,7 +125,6 @@ def test_of_two_counts_the_faster_is_chosen_and_a_slow_model_is_timed_twice(monk
             }
 
     monkeypatch.setattr(threads, "rounds_in_turn", timed)
-    work = lab.load("resnet18-tiny")
     times = []
     for ms, count, rounds in (
         ({"1": 9.0, "2": 5.0}, 2, 8),

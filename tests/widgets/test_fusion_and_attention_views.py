@@ -335,23 +335,15 @@ def test_another_kind_for_other_layers_stays():
     assert set(attending_now(with_attention(recipe, COST, request(layers=[])))) == {"block"}
 
 
-@pytest.mark.parametrize(
-    ("request_", "sentence"),
-    [
-        (request(kind="block"), "'block' was not measured, 'topk' was"),
-        (request(keep=0.3), "the share 0.3 was not measured"),
-        (request(layers=["y"]), "'y' cannot use sparse attention"),
-    ],
-    ids=["other kind", "keep", "layer"],
-)
-def test_an_invalid_attention_request_raises(request_, sentence):
-    with pytest.raises(RecipeError, match=sentence):
-        with_attention(lab.Recipe([]), COST, request_)
-
-
-def test_choosing_before_the_cost_is_measured_raises():
-    with pytest.raises(RecipeError, match="is not known yet; measure it first"):
-        with_attention(lab.Recipe([]), None, request())
+def test_an_invalid_attention_request_raises():
+    for cost, invalid, sentence in (
+        (COST, {"kind": "block"}, "'block' was not measured, 'topk' was"),
+        (COST, {"keep": 0.3}, "the share 0.3 was not measured"),
+        (COST, {"layers": ["y"]}, "'y' cannot use sparse attention"),
+        (None, {}, "is not known yet; measure it first"),
+    ):
+        with pytest.raises(RecipeError, match=sentence):
+            with_attention(lab.Recipe([]), cost, request(**invalid))
 
 
 def test_the_layers_are_named_in_the_order_of_the_model():
