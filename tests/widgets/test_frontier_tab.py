@@ -16,11 +16,7 @@ from paifuser_lab.errors import MeasureError, WorkloadError
 from paifuser_lab.jobs import queries
 from paifuser_lab.planner import achieved, plan_precision
 from paifuser_lab.planner.precision import costs, latency
-from paifuser_lab.records import (
-    LayerImportance,
-    LayerSensitivity,
-    Limit,
-)
+from paifuser_lab.records import LayerImportance, LayerSensitivity, Limit
 from tests.support import drawn
 from tests.support.bench import TIMEOUT_S, ask
 from tests.support.models import Small, images

@@ -134,17 +134,6 @@ def test_fuse_all_fuses_every_faster_site_and_can_be_switched_off(bench):
     assert len(bench.recipe) == 0
 
 
-def test_a_switch_after_fuse_all_excludes_that_site_and_keeps_the_other_steps(bench):
-    bench.recipe = lab.Recipe(["fold"])
-    bench.fusions = fusion_map(fusion("first", "norm", "act"), fusion("second"))
-    ask(bench, do="fuse_all", is_on=True)
-    ask(bench, do="fuse", place="second", is_on=False)
-    assert options_of(bench, "fuse")["off"][-1:] == ["second"] and [
-        step.kind for step in bench.recipe
-    ] == ["fold", "fuse"]
-    assert bench.wait(TIMEOUT_S).error is None
-
-
 def test_a_switch_before_the_query_is_reported(bench):
     ask(bench, do="fuse", place="first", is_on=True)
     assert "What can be fused is not known yet" in bench.state["error"]

@@ -19,13 +19,9 @@ from tests.support.models import Small, images
 
 
 def absent_in(model, *inputs):
-    """What a workbench says before the model was run: no profile is known."""
-    return absent_of(lab.Workload(model.eval(), *inputs))
-
-
-def absent_of(work):
-    """The options that are absent; none of these models writes text."""
-    absent = Presenter(work).absent(State(lab.Recipe([])))
+    """The options that are absent before the model was run; none of these models writes text."""
+    presenter = Presenter(lab.Workload(model.eval(), *inputs))
+    absent = presenter.absent(State(lab.Recipe([])))
     assert absent.pop("generation")
     return absent
 
@@ -139,10 +135,6 @@ def test_a_convolutional_net_has_no_attention_which_is_known_before_it_ran():
 )
 def test_a_transformer_has_attention(model, shape):
     assert absent_in(model, torch.randn(*shape)) == {}
-
-
-def test_a_vision_transformer_has_every_option():
-    assert absent_of(lab.load("vit-s-tiny")) == {}
 
 
 def test_a_model_without_weights_has_neither_formats_nor_channels():
