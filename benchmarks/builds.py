@@ -57,7 +57,7 @@ class BuildBench(BenchRecord):
     rounds: int
     rows: tuple[BuildTime, ...]
     columns: ClassVar[Columns] = {
-        "model": lambda row: row.model,
+        "model": "model",
         "recipe": lambda row: " → ".join(row.steps),
         "empty cache": lambda row: f"{median(row.cold_s):.1f}",
         "filled cache": lambda row: f"{median(row.warm_s):.1f}",

@@ -15,7 +15,6 @@ from paifuser_lab.bench.runner import (
     Names,
     check_known,
     measured_rows,
-    table_of,
 )
 from paifuser_lab.bench.text import listed, minus, percent, times
 from paifuser_lab.machine import threads
@@ -36,8 +35,9 @@ class CheckpointsBench(BenchRecord):
     caption: ClassVar[str] = "steps of training within {0.share:.0%} of their peak on {0.machine}"
     share: float
     plans: tuple[CheckpointPlan, ...] = ()
+    row_field = "plans"
     columns: ClassVar[Columns] = {
-        "model": lambda plan: plan.workload,
+        "model": "workload",
         "blocks": lambda plan: f"{len(plan.layers)} of {len(plan.blocks)}",
         "peak": lambda plan: (
             f"{readable_bytes(_plain_bytes(plan))} → {readable_bytes(plan.measured_bytes)}"
@@ -55,10 +55,6 @@ class CheckpointsBench(BenchRecord):
             times(1 + plan.more_ms / plan.step_ms) if plan.step_ms else "–"
         ),
     }
-
-    def table(self) -> list[dict[str, str]]:
-        """A row for each model."""
-        return table_of(self.columns, self.plans) or super().table()
 
     @property
     def past(self) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 import typer
 
 from paifuser_lab import accelerate, zoo
-from paifuser_lab.bench.runner import BenchRecord, Columns, Threads, table_of
+from paifuser_lab.bench.runner import BenchRecord, Columns, Threads
 from paifuser_lab.machine import threads as with_threads
 from paifuser_lab.records import Record
 from paifuser_lab.training import Training, train
@@ -41,9 +41,10 @@ class DetectorBench(BenchRecord):
     epochs: int
     steps: int
     trainings: tuple[DetectorTraining, ...]
+    row_field = "trainings"
     columns: ClassVar[Columns] = {
-        "way": lambda row: row.way,
-        "seed": lambda row: str(row.seed),
+        "way": "way",
+        "seed": "seed",
         "CPU s": lambda row: f"{row.seconds:.1f}",
         "mAP": lambda row: f"{row.score:.3f}",
         "on": lambda row: ", ".join(row.on) or "–",
@@ -53,10 +54,6 @@ class DetectorBench(BenchRecord):
     def title(self) -> str:
         """The title of the table."""
         return f"{NAME} trained for {self.steps} steps on {self.machine}"
-
-    def table(self) -> list[dict[str, str]]:
-        """A row for each training."""
-        return table_of(self.columns, self.trainings)
 
     def of(self, way: str) -> list[DetectorTraining]:
         """The trainings of a way."""

@@ -46,9 +46,9 @@ class ExportBench(BenchRecord):
     targets: Exporters | None = None  # every target with one model
     tricky: tuple[TrickyRow, ...] = ()
     columns: ClassVar[Columns] = {
-        "model": lambda row: row.model,
+        "model": "model",
         "target": lambda row: row.report.title if row.report else row.target,
-        "precision": lambda row: row.precision,
+        "precision": "precision",
         "opset": lambda row: str((row.report and row.report.opset) or "–"),
         "error": lambda row: "refused" if row.report is None else _error(row.report, "not run"),
         "MB": lambda row: number(row.report.bytes / 1e6) if row.report else "–",

@@ -38,7 +38,7 @@ class FuzzBench(BenchRecord):
     rows: tuple[FuzzRow, ...]
     caption: ClassVar[str] = "damaged files, each read or refused in a sentence, on {0.machine}"
     columns: ClassVar[Columns] = {
-        "reader of": lambda row: row.reader,
+        "reader of": "reader",
         "damaged files": lambda row: f"{row.tried:,}",
         "s": lambda row: number(row.seconds),
         "crash, hang or gigabyte": lambda row: row.failure or "none",

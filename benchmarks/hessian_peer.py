@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from paifuser_lab.bench.runner import BenchRecord, Columns, measured_rows, table_of
+from paifuser_lab.bench.runner import BenchRecord, Columns, measured_rows
 from paifuser_lab.errors import MeasureError, MissingExtraError
 from paifuser_lab.records import LayerSensitivity, Record
 from paifuser_lab.saliency import sensitivity
@@ -49,9 +49,10 @@ class HessianBench(BenchRecord):
     """The result of `python -m benchmarks sensitivity --peer pyhessian`."""
 
     models: tuple[TracedModel, ...]
+    row_field = "models"
     columns: ClassVar[Columns] = {
-        "model": lambda model: model.workload,
-        "layers": lambda model: str(model.layers),
+        "model": "workload",
+        "layers": "layers",
         "ours": lambda model: f"{model.our_seconds:.2f}",
         "PyHessian, layer by layer": lambda model: (
             f"{model.peer_seconds:.2f} ({model.peer_probes} probes)"
@@ -67,10 +68,6 @@ class HessianBench(BenchRecord):
         return (
             f"seconds for every layer's trace within ±{ERROR:.0%} on one batch, on {self.machine}"
         )
-
-    def table(self) -> list[dict[str, str]]:
-        """A row for each model."""
-        return table_of(self.columns, self.models) or super().table()
 
 
 def bench(names: Sequence[str] | None) -> HessianBench:

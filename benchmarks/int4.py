@@ -15,7 +15,7 @@ import typer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paifuser_lab.bench.runner import BenchRecord, Columns, Seconds, table_of
+from paifuser_lab.bench.runner import BenchRecord, Columns, Seconds
 from paifuser_lab.bench.text import ratio
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.machine import threads
@@ -23,6 +23,7 @@ from paifuser_lab.measure import Candidate, output_error, ratio_of_rounds, round
 from paifuser_lab.progress import progress
 from paifuser_lab.quantization.layers.weights_only import WeightsOnly
 from paifuser_lab.records import Record
+from paifuser_lab.records.table import table_of
 from paifuser_lab.variant import apply
 from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.workload import Workload, running
@@ -74,8 +75,8 @@ class Int4Bench(BenchRecord):
     parameters: int
     rows: tuple[Int4Row, ...]
     columns: ClassVar[Columns] = {
-        "rows": lambda row: str(row.rows),
-        "way": lambda row: row.way,
+        "rows": "rows",
+        "way": "way",
         "ms": lambda row: f"{row.ms:.3g}",
         "×": lambda row: ratio(row.ratio, row.interval),
         "error": lambda row: f"{row.error:.1e}",

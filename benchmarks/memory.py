@@ -80,7 +80,7 @@ class MemoryBench(BenchRecord):
     threads: int
     rows: tuple[PoolRow, ...] = ()
     columns: ClassVar[Columns] = {
-        "model": lambda row: row.model,
+        "model": "model",
         "batch": lambda row: f"{row.batch}, {row.kind}",
         "ms": lambda row: f"{number(row.without_ms)} → {number(row.with_ms)}",
         "×": lambda row: ratio(row.ratio, row.interval),

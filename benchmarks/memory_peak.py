@@ -86,7 +86,7 @@ class MemoryPeakBench(BenchRecord):
     threads: int
     rows: tuple[PeakRow, ...]
     columns: ClassVar[Columns] = {
-        "model": lambda row: row.model,
+        "model": "model",
         "batch": lambda row: f"{row.batch}, {row.setting}",
         "predicted, MB": lambda row: megabytes(row.held.total_bytes),
         "torch allocated, MB": lambda row: megabytes(row.measured_bytes),

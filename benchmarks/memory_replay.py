@@ -47,8 +47,8 @@ class ReplayBench(BenchRecord):
     machine: str = ""  # of no matter
     rows: tuple[ReplayedSnapshot, ...]
     columns: ClassVar[Columns] = {
-        "snapshot": lambda row: row.name,
-        "settings": lambda row: row.settings,
+        "snapshot": "name",
+        "settings": "settings",
         "requests": lambda row: f"{row.requests:,}",
         "recorded": lambda row: readable_bytes(row.recorded_bytes),
         "simulated": lambda row: readable_bytes(row.replayed_bytes),

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import typer
 from torch import nn
 
-from paifuser_lab.bench.runner import BenchRecord, Columns, Keep, check_known, table_of
+from paifuser_lab.bench.runner import BenchRecord, Columns, Keep, check_known
 from paifuser_lab.bench.text import number, percent, ratio
 from paifuser_lab.errors import keep_when_stopped
 from paifuser_lab.measure.timing import median_interval
@@ -95,8 +95,9 @@ class ParallelBench(BenchRecord):
     ways: tuple[ParallelWay, ...] = ()
     links: tuple[LinkStep, ...] = ()
     pipelines: tuple[PipelineSchedule, ...] = ()
+    row_field = "ways"
     columns: ClassVar[Columns] = {
-        "way": lambda row: row.way,
+        "way": "way",
         "sent a step": lambda row: readable_bytes(round(row.sent_bytes)),
         "steps/s": lambda row: number(row.steps_per_s),
         "× DDP": lambda row: ratio(row.ratio, row.interval),
@@ -105,10 +106,6 @@ class ParallelBench(BenchRecord):
         "optimizer": lambda row: readable_bytes(row.optimizer_bytes),
         "loss": lambda row: readable_losses(row.losses),
     }
-
-    def table(self) -> list[dict[str, str]]:
-        """A row for each way."""
-        return table_of(self.columns, self.ways) or [{"way": "nothing was measured"}]
 
     def table_of_links(self) -> list[dict[str, str]]:
         """A step over each link by each way, a column for each number of processes."""
@@ -138,8 +135,8 @@ class ParallelBench(BenchRecord):
 
 
 PIPELINES: Columns = {
-    "schedule": lambda record: record.schedule,
-    "split by": lambda record: record.split,
+    "schedule": "schedule",
+    "split by": "split",
     "predicted": lambda record: f"{record.predicted_ms:.3g} ms",
     "measured": lambda record: (
         "–" if record.measured_ms is None else f"{record.measured_ms:.3g} ms"

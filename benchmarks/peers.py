@@ -36,7 +36,7 @@ class PeersBench(BenchRecord):
     rows: tuple[MeasuredBench, ...] = ()
 
     columns: ClassVar[Columns] = {
-        "record": lambda row: row.name,
+        "record": "name",
         "seconds": lambda row: number(row.seconds),
     }
 

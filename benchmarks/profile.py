@@ -64,7 +64,7 @@ class FlopsBench(BenchRecord):
     caption: ClassVar[str] = "GFLOPs of one call, by this project and by torch's FlopCounterMode"
     rows: tuple[FlopsRow, ...]
     columns: ClassVar[Columns] = {
-        "model": lambda row: row.model,
+        "model": "model",
         "ours": lambda row: f"{row.ours / 1e9:.3f}",
         "torch's": lambda row: f"{row.torch / 1e9:.3f}",
         "ours of what torch counts": lambda row: (
@@ -99,8 +99,8 @@ class ProfileBench(BenchRecord):
     thousand_layers_s: float | None = None
     thousand_layers_drawn_s: float | None = None
     columns: ClassVar[Columns] = {
-        "model": lambda row: row.model,
-        "layers": lambda row: str(row.layers),
+        "model": "model",
+        "layers": "layers",
         "latency": lambda row: f"{number(row.latency_ms)} ms ({row.threads}t)",
         "slower while profiling": lambda row: f"{row.slowdown_while_profiling:+.1%}",
         "sum of rows / latency": lambda row: f"{row.rows_to_latency:.3f}",

@@ -12,11 +12,12 @@ import torch
 import typer
 from torch import Tensor, nn
 
-from paifuser_lab.bench.runner import BenchRecord, Columns, Words, table_of
+from paifuser_lab.bench.runner import BenchRecord, Columns, Words
 from paifuser_lab.errors import MeasureError, PaifuserError
 from paifuser_lab.machine import threads
 from paifuser_lab.progress import Progress, progress
 from paifuser_lab.records import Record
+from paifuser_lab.records.table import table_of
 from paifuser_lab.variant import apply
 from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.workload import Workload
@@ -54,13 +55,13 @@ class PruneBench(BenchRecord):
     peer: str = ""
     peer_rows: tuple[PruneRow, ...] = ()
     columns: ClassVar[Columns] = {
-        "model": lambda row: row.name,
-        "verdict": lambda row: row.verdict,
+        "model": "name",
+        "verdict": "verdict",
         "channels removed": lambda row: f"{row.removed_channels:.0%}",
         "weights removed": lambda row: f"{row.removed_weights:.0%}",
         "error": lambda row: f"{row.error:.0e}",
         "seconds": lambda row: f"{row.seconds:.2f}",
-        "note": lambda row: row.note,
+        "note": "note",
     }
 
     @property

@@ -44,9 +44,9 @@ class ReuseBench(BenchRecord):
     threads: int
     rows: tuple[ReuseRow, ...]
     columns: ClassVar[Columns] = {
-        "model": lambda row: row.model,
-        "batch": lambda row: str(row.batch),
-        "in place": lambda row: row.note,
+        "model": "model",
+        "batch": "batch",
+        "in place": "note",
         "buffers, MB": lambda row: (
             f"{megabytes(row.without_buffers)} → {megabytes(row.with_buffers)}"
         ),

@@ -46,9 +46,9 @@ class StreamBench(BenchRecord):
     batching: BatchingCurve | None = None
     elapsed_s: float = 0.0
     columns: ClassVar[Columns] = {
-        "case": lambda row: row.case,
-        "engine": lambda row: row.engine,
-        "workers": lambda row: str(row.workers),
+        "case": "case",
+        "engine": "engine",
+        "workers": "workers",
         "frames": lambda row: f"{row.frames:,}",
         "frames/s": lambda row: number(row.frames_per_s),
         "of ideal": lambda row: "–" if row.share is None else f"{row.share:.2f}",
@@ -57,7 +57,7 @@ class StreamBench(BenchRecord):
         "lost, doubled": lambda row: (
             f"{row.lost}, {row.doubled}" + ("" if row.in_order else ", not in order")
         ),
-        "workers lost": lambda row: str(row.lost_workers),
+        "workers lost": "lost_workers",
         "longest gap, ms": lambda row: number(row.longest_gap_ms),
         "grown, MB": lambda row: "–" if row.grown_bytes is None else f"{row.grown_bytes / 1e6:.1f}",
     }
@@ -74,13 +74,13 @@ class StreamBench(BenchRecord):
 
 
 OVERHEADS: Columns = {
-    "a frame that nothing is done with": lambda row: row.way,
+    "a frame that nothing is done with": "way",
     "p50, ms": lambda row: number(row.p50_ms),
     "p95, ms": lambda row: number(row.p95_ms),
     "": lambda row: row.note,
 }
 BATCHING: Columns = {
-    "rule": lambda point: point.rule,
+    "rule": "rule",
     "offered/s": lambda point: number(point.offered_per_s),
     "answered/s": lambda point: number(point.answered_per_s),
     "p50, ms": lambda point: number(point.p50_ms),

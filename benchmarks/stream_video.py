@@ -62,7 +62,7 @@ class VideoBench(BenchRecord):
     workers: int
     rows: tuple[VideoRow, ...]
     columns: ClassVar[Columns] = {
-        "clip": lambda row: row.size,
+        "clip": "size",
         "a frame, encoded": lambda row: readable_bytes(round(row.encoded_bytes)),
         "decoded": lambda row: readable_bytes(round(row.decoded_bytes)),
         "frames/s, encoded": lambda row: number(row.encoded_per_s),

@@ -24,9 +24,9 @@ from jinja2 import Environment, StrictUndefined
 
 from paifuser_lab.bench import text
 from paifuser_lab.bench.header import Header
-from paifuser_lab.bench.runner import table_of
 from paifuser_lab.errors import FileError
 from paifuser_lab.records import Comparison, Measurement, readable_bytes
+from paifuser_lab.records.table import table_of
 
 from ..measured import COMMANDS, Records
 from ..memory import threads_of

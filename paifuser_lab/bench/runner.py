@@ -14,7 +14,7 @@ from pydantic import Field
 from ..errors import MeasureError, PaifuserError, StoppedError, first_line, keep_when_stopped
 from ..machine import machine_label
 from ..progress import progress
-from ..records import Record
+from ..records.record import TableRecord
 from ..records.table import Columns as Columns
 from ..records.table import table_of as table_of
 
@@ -30,14 +30,13 @@ Seconds = Annotated[float, typer.Option(help="Time for each measurement.", min=0
 Threads = Annotated[int, typer.Option(help="Threads of a call or step.", min=1)]
 
 
-class BenchRecord(Record):
+class BenchRecord(TableRecord):
     """What a bench measured: rows, and why others are missing."""
 
     machine: str = Field(default_factory=machine_label)
     rows: tuple[Any, ...] = ()
     failures: dict[str, str] = {}
     caption: ClassVar[str] = "measured on {0.machine}"  # of the table, with fields of the record
-    columns: ClassVar[Columns] = {}
 
     @property
     def title(self) -> str:
@@ -46,7 +45,7 @@ class BenchRecord(Record):
 
     def table(self) -> list[dict[str, str]]:
         """The cells of each row, by header."""
-        return table_of(self.columns, self.rows) or [{"model": "nothing was measured"}]
+        return super().table() or [{"model": "nothing was measured"}]
 
     @property
     def summary(self) -> str:
