@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy
 import typer
@@ -84,7 +84,7 @@ class Predicted(Record):
 class AdviceBench(BenchRecord):
     """The result of `python -m benchmarks advice`."""
 
-    caption: ClassVar[str] = "advice on {0.machine}: share of the time that is left"
+    caption = "advice on {0.machine}: share of the time that is left"
     rows: tuple[AdviceRow, ...]
 
     @cached_property

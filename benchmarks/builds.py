@@ -51,9 +51,7 @@ class BuildTime(Record):
 class BuildBench(BenchRecord):
     """The result of `python -m benchmarks fuse --builds`."""
 
-    caption: ClassVar[str] = (
-        "seconds until a model is built on {0.machine}, median of {0.rounds} rounds"
-    )
+    caption = "seconds until a model is built on {0.machine}, median of {0.rounds} rounds"
     rounds: int
     rows: tuple[BuildTime, ...]
     columns: ClassVar[Columns] = {

@@ -32,7 +32,7 @@ JOINED = 4  # batches of `benchmarks train` in one, so that activations outweigh
 class CheckpointsBench(BenchRecord):
     """The result of `python -m benchmarks checkpoints`."""
 
-    caption: ClassVar[str] = "steps of training within {0.share:.0%} of their peak on {0.machine}"
+    caption = "steps of training within {0.share:.0%} of their peak on {0.machine}"
     share: float
     plans: tuple[CheckpointPlan, ...] = ()
     row_field = "plans"

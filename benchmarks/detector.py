@@ -37,6 +37,7 @@ class DetectorTraining(Record):
 class DetectorBench(BenchRecord):
     """The result of `python -m benchmarks detector`."""
 
+    caption = f"{NAME} trained for {{0.steps}} steps on {{0.machine}}"
     threads: int
     epochs: int
     steps: int
@@ -49,11 +50,6 @@ class DetectorBench(BenchRecord):
         "mAP": lambda row: f"{row.score:.3f}",
         "on": lambda row: ", ".join(row.on) or "–",
     }
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"{NAME} trained for {self.steps} steps on {self.machine}"
 
     def of(self, way: str) -> list[DetectorTraining]:
         """The trainings of a way."""

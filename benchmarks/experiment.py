@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import typer
 
@@ -30,7 +30,7 @@ KEEPS = (1.0, 0.25, 0.1)
 class Experiment(BenchRecord):
     """The result of `python -m benchmarks experiment`: variants, savings, or shares of keys."""
 
-    caption: ClassVar[str] = "{0.name} on {0.machine}"
+    caption = "{0.name} on {0.machine}"
     name: str
     comparisons: tuple[Comparison, ...] = ()
     promises: tuple[SideBySide, ...] = ()

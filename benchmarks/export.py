@@ -41,7 +41,7 @@ class ExportRow(Record):
 class ExportBench(BenchRecord):
     """The result of `python -m benchmarks export`."""
 
-    caption: ClassVar[str] = "export on {0.machine}"
+    caption = "export on {0.machine}"
     rows: tuple[ExportRow, ...] = ()
     targets: Exporters | None = None  # every target with one model
     tricky: tuple[TrickyRow, ...] = ()

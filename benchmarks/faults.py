@@ -49,7 +49,7 @@ class FaultsBench(BenchRecord):
     """The result of `python -m benchmarks faults`."""
 
     rows: tuple[FaultRow, ...] = ()
-    caption: ClassVar[str] = "writes disturbed at random moments on {0.machine}"
+    caption = "writes disturbed at random moments on {0.machine}"
     columns: ClassVar[Columns] = {
         "write": "task",
         "fault": "fault",

@@ -12,7 +12,7 @@ import random
 import time
 from collections import Counter
 from statistics import fmean
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 import typer
@@ -115,7 +115,7 @@ class FormatsRow(Record):
 class FormatsBench(BenchRecord):
     """The result of `python -m benchmarks formats`."""
 
-    caption: ClassVar[str] = "trainings of {0.seconds:g} s of fp32 on {0.machine}, one thread"
+    caption = "trainings of {0.seconds:g} s of fp32 on {0.machine}, one thread"
     seconds: float
     rows: tuple[FormatsRow, ...] = ()
 

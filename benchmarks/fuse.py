@@ -4,7 +4,7 @@ steps, with their operators replayed, and compiled.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import typer
 
@@ -29,9 +29,7 @@ IN_ONE_PASS = {"attention": {"kind": "window", "even_if_slower": True}}
 class FuseBench(BenchRecord):
     """The result of `python -m benchmarks fuse`."""
 
-    caption: ClassVar[str] = (
-        "latency in ms on {0.machine} (× = speed-up over the faster eager baseline)"
-    )
+    caption = "latency in ms on {0.machine} (× = speed-up over the faster eager baseline)"
     comparisons: tuple[Comparison, ...] = ()
 
     def table(self) -> list[dict[str, str]]:

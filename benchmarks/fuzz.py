@@ -36,7 +36,7 @@ class FuzzBench(BenchRecord):
     """The result of `python -m benchmarks fuzz`."""
 
     rows: tuple[FuzzRow, ...]
-    caption: ClassVar[str] = "damaged files, each read or refused in a sentence, on {0.machine}"
+    caption = "damaged files, each read or refused in a sentence, on {0.machine}"
     columns: ClassVar[Columns] = {
         "reader of": "reader",
         "damaged files": lambda row: f"{row.tried:,}",

@@ -48,6 +48,7 @@ class TracedModel(Record):
 class HessianBench(BenchRecord):
     """The result of `python -m benchmarks sensitivity --peer pyhessian`."""
 
+    caption = f"seconds for every layer's trace within ±{ERROR:.0%} on one batch, on {{0.machine}}"
     models: tuple[TracedModel, ...]
     row_field = "models"
     columns: ClassVar[Columns] = {
@@ -61,13 +62,6 @@ class HessianBench(BenchRecord):
         "quadratic form instead": lambda model: f"{model.quadratic_seconds:.2f}",
         "means differ at most by": lambda model: f"{model.furthest:.1f} standard errors",
     }
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return (
-            f"seconds for every layer's trace within ±{ERROR:.0%} on one batch, on {self.machine}"
-        )
 
 
 def bench(names: Sequence[str] | None) -> HessianBench:

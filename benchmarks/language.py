@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import typer
 
@@ -43,7 +43,7 @@ HEADERS = ("engine", "prompt tokens/s", "tokens/s", "weights", "perplexity", "ag
 class LanguageBench(BenchRecord):
     """The result of `python -m benchmarks language`."""
 
-    caption: ClassVar[str] = "generation on {0.machine}, {0.threads} thread(s)"
+    caption = "generation on {0.machine}, {0.threads} thread(s)"
     threads: int
     mixed: str = ""  # the label of the variant whose formats the planner chose
     comparisons: tuple[GenerationComparison, ...] = ()

@@ -80,9 +80,7 @@ class PeakRow(Record):
 class MemoryPeakBench(BenchRecord):
     """The result of `python -m benchmarks memory-peak`."""
 
-    caption: ClassVar[str] = (
-        "peak memory on {0.machine}, {0.threads} thread(s): predicted / measured"
-    )
+    caption = "peak memory on {0.machine}, {0.threads} thread(s): predicted / measured"
     threads: int
     rows: tuple[PeakRow, ...]
     columns: ClassVar[Columns] = {

@@ -43,7 +43,7 @@ class ReplayedSnapshot(Record):
 class ReplayBench(BenchRecord):
     """The result of `python -m benchmarks memory-replay`."""
 
-    caption: ClassVar[str] = "peak reserved bytes: simulated / recorded"
+    caption = "peak reserved bytes: simulated / recorded"
     machine: str = ""  # of no matter
     rows: tuple[ReplayedSnapshot, ...]
     columns: ClassVar[Columns] = {

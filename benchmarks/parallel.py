@@ -84,9 +84,7 @@ class LinkStep(Record):
 class ParallelBench(BenchRecord):
     """The result of `python -m benchmarks parallel`."""
 
-    caption: ClassVar[str] = (
-        "{0.model} ({0.parameters:,} parameters) on {0.processes} processes of {0.machine}"
-    )
+    caption = "{0.model} ({0.parameters:,} parameters) on {0.processes} processes of {0.machine}"
     model: str
     parameters: int
     processes: int

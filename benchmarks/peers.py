@@ -32,7 +32,7 @@ class MeasuredBench(Record):
 class PeersBench(BenchRecord):
     """The result of `python -m benchmarks peers`."""
 
-    caption: ClassVar[str] = "comparisons on {0.machine}, each in its own record"
+    caption = "comparisons on {0.machine}, each in its own record"
     rows: tuple[MeasuredBench, ...] = ()
 
     columns: ClassVar[Columns] = {

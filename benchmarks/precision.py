@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -87,7 +87,7 @@ class PrecisionModel(Record):
 class PrecisionBench(BenchRecord):
     """The result of `python -m benchmarks precision`."""
 
-    caption: ClassVar[str] = (
+    caption = (
         "latency in ms (relative L2 error against fp32) on {0.machine}; ratio above 1: ours "
         "is faster"
     )

@@ -61,7 +61,7 @@ class FlopsRow(Record):
 class FlopsBench(BenchRecord):
     """The result of `python -m benchmarks profile --flops`."""
 
-    caption: ClassVar[str] = "GFLOPs of one call, by this project and by torch's FlopCounterMode"
+    caption = "GFLOPs of one call, by this project and by torch's FlopCounterMode"
     rows: tuple[FlopsRow, ...]
     columns: ClassVar[Columns] = {
         "model": "model",

@@ -45,7 +45,7 @@ class PruneRow(Record):
 class PruneBench(BenchRecord):
     """The result of `python -m benchmarks prune`."""
 
-    caption: ClassVar[str] = (
+    caption = (
         "{0.ratio:.0%} of the channels to be removed, against the same model with zeros, on "
         "{0.machine}"
     )

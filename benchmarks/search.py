@@ -17,7 +17,7 @@ from itertools import product
 from math import isclose, prod
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import optuna
 import typer
@@ -201,7 +201,7 @@ class SearchedRow(Record):
 class SearchBench(BenchRecord):
     """The result of `python -m benchmarks search`."""
 
-    caption: ClassVar[str] = "recipes found in {0.seconds:g} s on {0.machine}, timed again in turn"
+    caption = "recipes found in {0.seconds:g} s on {0.machine}, timed again in turn"
     seconds: float
     seeds: int
     rows: tuple[SearchedRow, ...] = ()

@@ -5,7 +5,7 @@ models with data.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import typer
 
@@ -33,7 +33,7 @@ METHODS = (
 class SensitivityBench(BenchRecord):
     """The result of `python -m benchmarks sensitivity`."""
 
-    caption: ClassVar[str] = "rank agreement with the measured rise of the loss on {0.machine}"
+    caption = "rank agreement with the measured rise of the loss on {0.machine}"
     records: tuple[Sensitivity, ...]
 
     def table(self) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -29,7 +29,7 @@ RETRY_S = 0.05
 class ServeBench(BenchRecord):
     """The result of `python -m benchmarks serve`."""
 
-    caption: ClassVar[str] = (
+    caption = (
         "{0.clients} clients for {0.seconds:.0f} s against {0.model} on {0.machine}, clients "
         "on the same machine"
     )

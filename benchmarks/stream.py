@@ -39,7 +39,7 @@ Case = Callable[[], StreamRow]
 class StreamBench(BenchRecord):
     """The result of `python -m benchmarks stream`."""
 
-    caption: ClassVar[str] = "streams on {0.machine}, {0.service_ms:.0f} ms of sleep a frame"
+    caption = "streams on {0.machine}, {0.service_ms:.0f} ms of sleep a frame"
     service_ms: float
     rows: tuple[StreamRow, ...] = ()
     overheads: tuple[Overhead, ...] = ()

@@ -56,9 +56,7 @@ class VideoRow(Record):
 class VideoBench(BenchRecord):
     """The result of `python -m benchmarks stream-video`."""
 
-    caption: ClassVar[str] = (
-        "Encoded groups against decoded frames, {0.workers} processes, {0.machine}"
-    )
+    caption = "Encoded groups against decoded frames, {0.workers} processes, {0.machine}"
     workers: int
     rows: tuple[VideoRow, ...]
     columns: ClassVar[Columns] = {

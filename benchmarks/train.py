@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from itertools import combinations
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy
 import torch
@@ -84,7 +84,7 @@ class TrainLoss(Record):
 class TrainBench(BenchRecord):
     """The result of `python -m benchmarks train`."""
 
-    caption: ClassVar[str] = "training on {0.machine}, {0.threads} thread(s): × over eager fp32"
+    caption = "training on {0.machine}, {0.threads} thread(s): × over eager fp32"
     threads: int
     rows: tuple[TrainRow, ...] = ()
     losses: tuple[TrainLoss, ...] = ()

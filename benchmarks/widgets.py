@@ -93,9 +93,7 @@ class WidgetRow(Record):
 class WidgetsBench(BenchRecord):
     """The result of `python -m benchmarks widgets`."""
 
-    caption: ClassVar[str] = (
-        "a profile's panel in JupyterLab on {0.machine}, {0.clicks} clicks each"
-    )
+    caption = "a profile's panel in JupyterLab on {0.machine}, {0.clicks} clicks each"
     clicks: int
     rows: tuple[WidgetRow, ...]
     columns: ClassVar[Columns] = {

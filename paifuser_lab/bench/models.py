@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import typer
 
@@ -40,9 +40,7 @@ class HandRatio(Record):
 class ModelsBench(BenchRecord):
     """The result of `paifuser-lab bench models`."""
 
-    caption: ClassVar[str] = (
-        "latency in ms on {0.machine} (× = speed-up over the faster eager baseline)"
-    )
+    caption = "latency in ms on {0.machine} (× = speed-up over the faster eager baseline)"
     comparisons: tuple[Comparison, ...]
     by_hand: dict[str, HandRatio] = {}
 

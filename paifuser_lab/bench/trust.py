@@ -53,16 +53,11 @@ class TrustRow(Record):
 class TrustBench(BenchRecord):
     """The result of `paifuser-lab bench trust`."""
 
+    caption = (
+        f"verdicts on {{0.machine}}, quiet and beside {BUSY_PROCESSES} busy processes; a verdict "
+        f"is wrong if most quiet comparisons say otherwise; an effect is large from {LARGE} × on"
+    )
     rows: tuple[TrustRow, ...]
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return (
-            f"verdicts on {self.machine}, quiet and beside {BUSY_PROCESSES} busy processes; a "
-            "verdict is wrong if most quiet comparisons say otherwise; an effect is large from "
-            f"{LARGE} × on"
-        )
 
     def of(self, processes: int) -> tuple[TrustRow, ...]:
         """The verdicts taken beside so many busy processes."""
