@@ -397,16 +397,6 @@ def test_the_command_finds_a_figure_that_differs_from_the_record_and_corrects_it
     assert CliRunner().invoke(command, ["pages", str(tmp_path), "--check"]).exit_code == 0
 
 
-def test_a_second_run_stands_beside_a_first_one_from_before_headers(tmp_path):
-    for name in ("models", "mobilenetv2_vit-s"):
-        MODELS.save(tmp_path / f"{name}.json")
-    again = "net, again"
-    assert again in block("models", tmp_path) and "first run" in block("models", tmp_path)
-    headed(tmp_path, "models", MODELS)
-    text = block("models", tmp_path)
-    assert "| 1.00 (0.90–1.10) |" in text and again not in text and "first run" not in text
-
-
 def test_build_times_are_shown_with_both_caches(tmp_path):
     rows = (
         BuildTime(model="net", side="fuse", steps=("fuse",), cold_s=(3.0, 9.0, 4.0), warm_s=(2.0,)),
