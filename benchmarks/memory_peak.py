@@ -8,10 +8,8 @@ own buffers and code, and what the C library keeps. It is reported and not predi
 from __future__ import annotations
 
 import gc
-import re
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from statistics import median
 from typing import ClassVar
 
@@ -20,9 +18,9 @@ from pydantic import Field
 
 from paifuser_lab.bench.runner import BenchRecord, Columns, Names, measured_rows
 from paifuser_lab.bench.text import megabytes
-from paifuser_lab.errors import MeasureError, PaifuserError, first_line
+from paifuser_lab.errors import PaifuserError, first_line
 from paifuser_lab.machine.host import threads
-from paifuser_lab.measure import peak_bytes
+from paifuser_lab.measure import pages, peak_bytes
 from paifuser_lab.memory import predicted_peak
 from paifuser_lab.memory.predict.step import Observer, real_subject, run
 from paifuser_lab.records import PeakBytes, Record, StepOptions, readable_bytes
@@ -41,8 +39,7 @@ SETTINGS = (
 )
 TOLERANCE = 0.1
 LIMIT_S = 600.0
-STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-RESET_PEAK = "5"
+THREADS = 1
 
 
 class PeakRow(Record):
@@ -137,23 +134,20 @@ def bench(
     *,
     settings: Sequence[tuple[StepOptions, int]] = SETTINGS,
     is_resident: bool = True,
-    count: int = 1,
 ) -> MemoryPeakBench:
     """Compare predicted peaks of memory with measured ones."""
 
     def rows(name: str) -> Iterator[PeakRow]:
         work = load(name)
         for options, batch in settings:
-            yield row_of(work, options, batch, is_resident=is_resident, count=count)
+            yield row_of(work, options, batch, is_resident=is_resident)
 
-    return MemoryPeakBench(threads=count, **measured_rows(names or models(), rows))
+    return MemoryPeakBench(threads=THREADS, **measured_rows(names or models(), rows))
 
 
-def row_of(
-    work: Workload, options: StepOptions, batch: int, *, is_resident: bool, count: int = 1
-) -> PeakRow:
+def row_of(work: Workload, options: StepOptions, batch: int, *, is_resident: bool) -> PeakRow:
     """The row of one model in one setting."""
-    with threads(count):
+    with threads(THREADS):
         predicted = predicted_peak(work, batch=batch, **options.model_dump())
         measured = measured_bytes(work, options, batch)
     return PeakRow(
@@ -162,7 +156,7 @@ def row_of(
         batch=batch,
         held=predicted.held,
         measured_bytes=measured,
-        resident_bytes=resident_bytes(work.name, options, batch, count) if is_resident else None,
+        resident_bytes=resident_bytes(work.name, options, batch) if is_resident else None,
     )
 
 
@@ -180,41 +174,35 @@ def measured_bytes(work: Workload, options: StepOptions, batch: int) -> int:
     return sum(storage.nbytes() for storage in held.values()) + inputs + called
 
 
-def resident_bytes(model: str, options: StepOptions, batch: int, threads: int) -> int | None:
+def resident_bytes(model: str, options: StepOptions, batch: int) -> int | None:
     """Weights, inputs, and how far the resident bytes rise in a fresh process; None where the
     system does not tell it.
     """
-    if not CLEAR.exists():
+    if not pages.restart_peak():
         return None
-    words = ["-m", __name__, model, str(batch), str(threads), options.model_dump_json()]
-    lines = printed(model, words, limit_s=LIMIT_S, OMP_NUM_THREADS=str(threads))
+    words = ["-m", __name__, model, str(batch), options.model_dump_json()]
+    lines = printed(model, words, limit_s=LIMIT_S, OMP_NUM_THREADS=str(THREADS))
     return int(lines[-1])
 
 
-def main(model: str, batch: int, threads: int, options: StepOptions) -> None:
+def main(model: str, batch: int, options: StepOptions) -> None:
     """Run the model and print the bytes of weights and inputs and the rise of the resident ones."""
-    torch.set_num_threads(threads)
+    torch.set_num_threads(THREADS)
     subject = real_subject(load(model), options, batch)
     held = sum(
         tensor.nbytes for tensor in (*subject.model.parameters(), *subject.model.buffers())
     ) + sum(tensor.nbytes for tensor in subject.tensors if isinstance(tensor, torch.Tensor))
     gc.collect()
-    CLEAR.write_text(RESET_PEAK, encoding="ascii")
-    before = _status_bytes("VmRSS")
+    pages.restart_peak()
+    before = pages.resident_bytes()
     run(subject, Observer())
-    sys.stdout.write(f"{held + _status_bytes('VmHWM') - before}\n")
-
-
-def _status_bytes(name: str) -> int:
-    match = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(encoding="ascii"), re.MULTILINE)
-    if match is None:
-        raise MeasureError(f"/proc/self/status has no {name}; measure on Linux.")
-    return int(match[1]) * 1024
+    peak = pages.peak_resident_bytes() or before
+    sys.stdout.write(f"{held + peak - before}\n")
 
 
 if __name__ == "__main__":
-    name, size, count, text = sys.argv[1:]
+    name, size, text = sys.argv[1:]
     try:
-        main(name, int(size), int(count), StepOptions.model_validate_json(text))
+        main(name, int(size), StepOptions.model_validate_json(text))
     except PaifuserError as error:
         sys.exit(first_line(error))

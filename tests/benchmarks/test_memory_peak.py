@@ -55,7 +55,7 @@ def test_a_prediction_that_is_off_is_counted_as_off():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of resident bytes is read from /proc")
 def test_a_process_of_its_own_takes_at_least_weights_and_inputs():
-    count = memory_peak.resident_bytes("unet-tiny", StepOptions(), 64, 1)
+    count = memory_peak.resident_bytes("unet-tiny", StepOptions(), 64)
     inputs = 64 * 3 * 64 * 64 * 4
     assert inputs < count < 100 * inputs
 
@@ -63,7 +63,7 @@ def test_a_process_of_its_own_takes_at_least_weights_and_inputs():
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of resident bytes is read from /proc")
 def test_a_process_that_fails_says_why():
     with pytest.raises(MeasureError, match=r"no-such-model failed in a process .*named"):
-        memory_peak.resident_bytes("no-such-model", StepOptions(), 1, 1)
+        memory_peak.resident_bytes("no-such-model", StepOptions(), 1)
 
 
 def test_what_a_process_may_take_is_the_least_that_holds_for_every_measured_model():
