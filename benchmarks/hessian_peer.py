@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 from torch import nn
 
 from paifuser_lab.bench.runner import BenchRecord, Columns, measured_rows
-from paifuser_lab.errors import MeasureError, MissingExtraError
-from paifuser_lab.records import LayerSensitivity, Record
+from paifuser_lab.errors import MeasureError, optional_module
+from paifuser_lab.records import Estimate, Record
 from paifuser_lab.saliency import sensitivity
 from paifuser_lab.variant.load import load
 from paifuser_lab.workload import Workload
+from paifuser_lab.workload.data import sampled_batches
 
 MODELS = ("resnet18-digits-tiny", "resnet18-digits")
 PROBES = 8
@@ -77,17 +78,18 @@ def _measured(work: Workload) -> TracedModel:
         )
     ours = sensitivity(work, methods=("trace",), formats=("int4-weights",), batches=1, error=ERROR)
     quadratic = sensitivity(work, methods=("quadratic",), formats=("int4-weights",), batches=1)
-    rows = [
-        row
+    traces = {
+        row.layer: row.curvature.trace
         for row in ours.rows
         if row.curvature and row.curvature.trace and row.curvature.trace.error
-    ]
-    batch = _batch_of(work, ours.seed)
+    }
+    first = sampled_batches(work, 1, ours.seed)[0]  # the batch that our estimate used
+    batch = first.inputs.args[0], first.target
     model = copy.deepcopy(work.model).eval()
-    peers = [_peer(model, work, batch, row) for row in rows]
+    peers = [_peer(model, work, batch, *trace) for trace in traces.items()]
     return TracedModel(
         workload=work.name,
-        layers=len(rows),
+        layers=len(traces),
         our_seconds=ours.methods[0].seconds,
         quadratic_seconds=quadratic.methods[0].seconds,
         peer_seconds=sum(seconds for seconds, _, _ in peers),
@@ -96,45 +98,29 @@ def _measured(work: Workload) -> TracedModel:
     )
 
 
-def _batch_of(work: Workload, seed: int) -> tuple[Any, Any]:
-    """The batch that our estimate used."""
-    from paifuser_lab.workload.data import sampled_batches
-
-    first = sampled_batches(work, 1, seed)[0]
-    return first.inputs.args[0], first.target
-
-
 def _peer(
-    model: nn.Module, work: Workload, batch: tuple[Any, Any], row: LayerSensitivity
+    model: nn.Module, work: Workload, batch: tuple[Any, Any], layer: str, ours: Estimate
 ) -> tuple[float, float, float]:
     """The seconds and probes that the peer needs for a layer, and the distance of its mean from
     ours in standard errors.
     """
-    estimate = row.curvature.trace if row.curvature else None
-    if estimate is None or not estimate.error:
-        raise MeasureError(f"'{row.layer}' has no trace to compare with.")
+    assert ours.error
     model.requires_grad_(False)
     model.zero_grad(set_to_none=True)
-    model.get_submodule(row.layer).weight.requires_grad_(True)
+    model.get_submodule(layer).weight.requires_grad_(True)
     start = time.perf_counter()
     peer = _pyhessian()(model, work.loss, data=batch, cuda=False)
     prepared = time.perf_counter()
     # with its own tolerance it ends at any negative trace
     values = peer.trace(maxIter=PROBES, tol=float("-inf"))
     probe_seconds = (time.perf_counter() - prepared) / len(values)
-    probes = max(2.0, variance(values) / estimate.error**2)
+    probes = max(2.0, variance(values) / ours.error**2)
     distance = (
-        abs(fmean(values) - estimate.value)
-        / (variance(values) / len(values) + estimate.error**2) ** 0.5
+        abs(fmean(values) - ours.value) / (variance(values) / len(values) + ours.error**2) ** 0.5
     )
     return prepared - start + probes * probe_seconds, probes, distance
 
 
 def _pyhessian() -> Any:
-    try:
-        from pyhessian import hessian
-    except ImportError as error:
-        raise MissingExtraError(
-            "pyhessian", extra="peers", needed_for="the comparison of traces"
-        ) from error
-    return hessian
+    package = optional_module("pyhessian", extra="peers", needed_for="the comparison of traces")
+    return package.hessian

@@ -104,7 +104,7 @@ def bench(
     """Prune many small architectures and compare each with itself with zeros: exact, refused or
     wrong.
     """
-    from .prune_peer import PEERS, peer_rows, torch_pruning
+    from .prune_peer import PEERS, peer_row, torch_pruning
 
     if peer not in (None, *PEERS):
         raise MeasureError(f"'{peer}' is not a peer in pruning; there is {', '.join(PEERS)}.")
@@ -121,7 +121,7 @@ def bench(
         rows = [_row(architecture, ratio) for architecture in _each(chosen, shown)]
         seconds = {layers: _seconds_of(_deep(layers), ratio) for layers in depths}
         if peer:
-            beside = list(peer_rows(_each(chosen, shown), ratio))
+            beside = [peer_row(one.name, ratio) for one in _each(chosen, shown)]
     return PruneBench(
         ratio=ratio,
         rows=tuple(rows),

@@ -10,8 +10,6 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Iterable, Iterator
-from importlib import import_module
 from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection
 from typing import Any
@@ -19,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from paifuser_lab.errors import MissingExtraError, first_line
+from paifuser_lab.errors import first_line, optional_module
 from paifuser_lab.pruning.groups import couple
 from paifuser_lab.pruning.groups.trace_labels import OUTPUT, tensors_in
 from paifuser_lab.workload import Workload
@@ -33,25 +31,18 @@ STARTING_S = 60.0  # a process imports torch and the architectures before it beg
 BETTER: tuple[Verdict, ...] = ("exact", "refused", "failed", "wrong")  # than those that come later
 
 
-def peer_rows(
-    chosen: Iterable[Architecture], ratio: float, *, limit_s: float = LIMIT_S
-) -> Iterator[PruneRow]:
-    """A row for each architecture, in their order."""
-    for architecture in chosen:
-        yield _run_with_timeout(architecture.name, ratio, limit_s)
-
-
 def torch_pruning() -> Any:
     """The package, or an error that names the extra to install."""
-    try:
-        return import_module("torch_pruning")
-    except ImportError as error:
-        raise MissingExtraError(
-            "torch-pruning", extra="peers", needed_for="the comparison with it"
-        ) from error
+    return optional_module(
+        "torch_pruning",
+        package="torch-pruning",
+        extra="peers",
+        needed_for="the comparison with it",
+    )
 
 
-def _run_with_timeout(name: str, ratio: float, limit_s: float) -> PruneRow:
+def peer_row(name: str, ratio: float, limit_s: float = LIMIT_S) -> PruneRow:
+    """The row of an architecture that the package prunes in a process of its own."""
     methods = get_all_start_methods()
     context: Any = get_context("forkserver" if "forkserver" in methods else "spawn")
     if "forkserver" in methods:
