@@ -56,6 +56,14 @@ def small() -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
 
 
+def untrained() -> lab.Workload:
+    """The same untrained model and data each time."""
+    torch.manual_seed(0)
+    batches = [(torch.rand(4, 3, 8, 8), torch.randint(5, (4,))) for _ in range(STEPS // 4)]
+    loss = nn.functional.cross_entropy
+    return lab.Workload(small(), batches[0][0], name="small", loss=loss, train=batches)
+
+
 class Save(Task):
     """A variant saved over another in the same folder."""
 
@@ -103,19 +111,12 @@ class Train(Task):
     name = "train"
     is_again = False
 
-    def work_of(self) -> lab.Workload:
-        """The same untrained model and data each time."""
-        torch.manual_seed(0)
-        batches = [(torch.rand(4, 3, 8, 8), torch.randint(5, (4,))) for _ in range(STEPS // 4)]
-        loss = nn.functional.cross_entropy
-        return lab.Workload(small(), batches[0][0], name="small", loss=loss, train=batches)
-
     def __init__(self) -> None:
         super().__init__()
-        self.losses = lab.train(self.work_of(), epochs=4, learning_rate=0.01).losses
+        self.losses = lab.train(untrained(), epochs=4, learning_rate=0.01).losses
 
     def write(self, folder: Path) -> None:
-        run = lab.train(self.work_of(), epochs=4, learning_rate=0.01, save_every_s=0.01,
+        run = lab.train(untrained(), epochs=4, learning_rate=0.01, save_every_s=0.01,
                         checkpoint=folder / "run.pt")  # fmt: skip
         assert run.losses == self.losses, "other losses than those of an undisturbed training"
 
@@ -136,15 +137,11 @@ class Applied(Task):
 
     def applied(self, folder: Path) -> lab.Variant:
         """The variant, with its checkpoints in the folder."""
-        torch.manual_seed(0)
-        batches = [(torch.rand(4, 3, 8, 8), torch.randint(5, (4,))) for _ in range(STEPS // 4)]
-        loss = nn.functional.cross_entropy
-        work = lab.Workload(small(), batches[0][0], name="small", loss=loss, train=batches)
         with (
             patch.dict(os.environ, PAIFUSER_CACHE=str(folder)),
             patch("paifuser_lab.training.run.SAVE_EVERY_S", 0.01),
         ):
-            return lab.apply(work, lab.Recipe([{"distill": {"epochs": 4}}]))
+            return lab.apply(untrained(), lab.Recipe([{"distill": {"epochs": 4}}]))
 
     def write(self, folder: Path) -> None:
         assert self.applied(folder).weights_hash == self.hash, "other weights than undisturbed"

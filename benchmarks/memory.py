@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from torch.utils import _pytree as pytree
 
 from paifuser_lab.bench.runner import BenchRecord, Columns, Names, Seconds, Threads, measured_rows
 from paifuser_lab.bench.text import megabytes, number, ratio
@@ -28,6 +27,7 @@ from paifuser_lab.measure import (
     waited_share,
 )
 from paifuser_lab.memory.pools import HeapPool
+from paifuser_lab.model.tensors import tensors_in
 from paifuser_lab.records import Quality, Record
 from paifuser_lab.variant.open import load
 from paifuser_lab.workload import Workload, running
@@ -183,12 +183,8 @@ def _training_call(work: Workload) -> Callable[[], None]:
 
     def step() -> None:
         with torch.enable_grad():
-            outputs = pytree.tree_leaves(inputs(work.model))
-            loss = sum(
-                output.float().square().mean()
-                for output in outputs
-                if isinstance(output, torch.Tensor) and output.requires_grad
-            )
+            outputs = [one for one in tensors_in(inputs(work.model)) if one.requires_grad]
+            loss = sum(output.float().square().mean() for output in outputs)
             optimizer.zero_grad()
             torch.as_tensor(loss).backward()  # type: ignore[no-untyped-call]
             optimizer.step()

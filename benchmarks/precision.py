@@ -17,6 +17,7 @@ from paifuser_lab.bench.text import number, power, ratio
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.machine import thread_choices
 from paifuser_lab.measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
+from paifuser_lab.model.tensors import tensors_in
 from paifuser_lab.records import Record
 from paifuser_lab.variant import Variant, apply
 from paifuser_lab.variant.load import load
@@ -223,6 +224,4 @@ def _engine(candidate: Candidate) -> str:
 
 
 def _flat(output: Any) -> list[torch.Tensor]:
-    from torch.utils import _pytree as pytree
-
-    return [leaf.float() for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+    return [tensor.float() for tensor in tensors_in(output)]
