@@ -45,9 +45,11 @@ class Task(ABC):
     def write(self, folder: Path) -> None:
         """Write for the first time, or again."""
 
-    @abstractmethod
     def check(self, folder: Path) -> None:
-        """Raise AssertionError or PaifuserError if anything is lost or half."""
+        """Raise AssertionError or PaifuserError if anything is lost or half; a task that goes on
+        from what is there tells by its next write.
+        """
+        self.write(folder)
 
 
 def small() -> nn.Sequential:
@@ -120,9 +122,6 @@ class Train(Task):
                         checkpoint=folder / "run.pt")  # fmt: skip
         assert run.losses == self.losses, "other losses than those of an undisturbed training"
 
-    def check(self, folder: Path) -> None:
-        self.write(folder)
-
 
 class Applied(Task):
     """A recipe that trains, and goes on from what the cache has of it."""
@@ -145,9 +144,6 @@ class Applied(Task):
 
     def write(self, folder: Path) -> None:
         assert self.applied(folder).weights_hash == self.hash, "other weights than undisturbed"
-
-    def check(self, folder: Path) -> None:
-        self.write(folder)
 
 
 class Searched(Task):
@@ -172,9 +168,6 @@ class Searched(Task):
             labels.discard(max(new, key=lambda row: row.at_s or 0).label)
         with (folder / "known").open("a") as file:  # one write; a killed process leaves a line less
             file.write("".join(f"{label}\n" for label in sorted(labels - before)))
-
-    def check(self, folder: Path) -> None:
-        self.write(folder)
 
     @staticmethod
     def _known(folder: Path) -> set[str]:
