@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
@@ -50,24 +51,13 @@ def _kill(stream: Stream, is_over: threading.Event) -> None:
     while not is_over.is_set():
         up = [node.host for node in stream.report.nodes if node.state == "up"]
         if up:
-            _kill_process(int(chance.choice(up).rpartition(" ")[2]))
+            with suppress(ProcessLookupError):  # it may have died in the meantime
+                os.kill(int(chance.choice(up).rpartition(" ")[2]), signal.SIGKILL)
         is_over.wait(KILL_EVERY_S)
 
 
-def _kill_process(process: int) -> None:
-    try:
-        os.kill(process, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # it has died in the meantime
-
-
-def machine_killed(seconds: float) -> StreamRow:
-    """One of four raylets is killed with its worker; later another machine joins."""
-    row: StreamRow = _in_own_process(_machine_killed, seconds)
-    return row
-
-
 def _machine_killed(seconds: float) -> StreamRow:
+    """One of four raylets is killed with its worker; later another machine joins."""
     ray = ray_module()
     from ray.cluster_utils import Cluster
 
@@ -102,13 +92,8 @@ def _machine_killed(seconds: float) -> StreamRow:
         cluster.shutdown()
 
 
-def small_store(seconds: float) -> StreamRow:
-    """Frames of 8 MiB, more on their way than the object store holds."""
-    row: StreamRow = _in_own_process(_small_store, seconds)
-    return row
-
-
 def _small_store(seconds: float) -> StreamRow:
+    """Frames of 8 MiB, more on their way than the object store holds."""
     ray = ray_module()
     try:
         with signals_kept():
@@ -232,7 +217,7 @@ def one_ray() -> Iterator[None]:
 
 # cases that start a Ray of their own
 APART: dict[str, Callable[[float], StreamRow]] = {
-    "machine killed": machine_killed,
+    "machine killed": partial(_in_own_process, _machine_killed),
     "driver killed": driver_killed,
-    "small store": small_store,
+    "small store": partial(_in_own_process, _small_store),
 }

@@ -11,12 +11,10 @@ import queue
 import statistics
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from typing import Any
 
 from paifuser_lab.bench.runner import INTERRUPTED, measure_each, measured
-from paifuser_lab.errors import MeasureError, first_line
 from paifuser_lab.machine.cluster import ray_module
 from paifuser_lab.records import Record
 from paifuser_lab.streaming import Items, Stream
@@ -126,8 +124,8 @@ def _ray_call() -> list[float]:
 
 def _ray_data() -> list[float]:
     """A data set of one row a block through a task each."""
-    with _installed("Ray Data"):
-        import ray.data as data
+    import ray.data as data
+
     context = data.DataContext.get_current()
     context.enable_progress_bars = False
     rows = data.from_items(list(range(ROWS)), override_num_blocks=ROWS).map(same, num_cpus=PART)
@@ -140,8 +138,7 @@ def _ray_data() -> list[float]:
 
 def _ray_serve() -> list[float]:
     """A deployment of one replica, called through its handle."""
-    with _installed("Ray Serve"):
-        from ray import serve
+    from ray import serve
 
     @serve.deployment(ray_actor_options={"num_cpus": PART})
     class Same:
@@ -155,14 +152,6 @@ def _ray_serve() -> list[float]:
         return _calls(lambda frame: handle.remote(frame).result(), CALLS)
     finally:
         serve.shutdown()
-
-
-@contextmanager
-def _installed(what: str) -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise MeasureError(f"{what} is not installed: {first_line(error)}") from error
 
 
 WAYS: dict[str, Callable[[], list[float]]] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from fractions import Fraction
 from multiprocessing import get_context
@@ -183,7 +183,7 @@ def _stage_ms(path: Path, folder: Path) -> dict[str, float]:
     sink = VideoSink(folder / "out.mp4")
     sink.open(None)
     spent: dict[str, list[float]] = {}
-    for sequence, group in enumerate(_groups(path)):
+    for sequence, group in enumerate(VideoFile(path, group_frames=GROUP).groups()):
         items = group.payload
         for name, stage in stages.items():
             began = time.perf_counter()
@@ -196,7 +196,3 @@ def _stage_ms(path: Path, folder: Path) -> dict[str, float]:
             break
     sink.close()
     return {name: median(values[1:] or values) for name, values in spent.items()}
-
-
-def _groups(path: Path) -> Iterator[Any]:
-    return VideoFile(path, group_frames=GROUP).groups()
