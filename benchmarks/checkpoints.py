@@ -78,19 +78,18 @@ def bench(
     share: Annotated[
         float, typer.Option(help="Of the plain peak, which is the limit.", min=0.01, max=1)
     ] = 0.6,
-    joined: int = JOINED,
 ) -> CheckpointsBench:
     """Checkpoint blocks of models within a memory limit: peak and time, predicted and measured."""
     check_known(names or (), MODELS)
     with threads(1):
-        measured = measured_rows(names or NAMES, lambda name: [_planned(name, share, joined)])
+        measured = measured_rows(names or NAMES, lambda name: [_planned(name, share)])
     return CheckpointsBench(share=share, plans=measured["rows"], failures=measured["failures"])
 
 
-def _planned(name: str, share: float, joined: int) -> CheckpointPlan:
+def _planned(name: str, share: float) -> CheckpointPlan:
     trained = MODELS[name]
     torch.manual_seed(0)
-    batches = [trained.batch(step) for step in range(joined)]
+    batches = [trained.batch(step) for step in range(JOINED)]
     inputs, target = (torch.cat(parts) for parts in zip(*batches, strict=True))
     work = Workload(trained.make(), inputs, name=name, loss=trained.loss, train=[(inputs, target)])
     whole = predicted_peak(work, train=True, batch=len(inputs)).peak_bytes

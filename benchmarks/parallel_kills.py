@@ -115,7 +115,7 @@ def kill_ranks(
 ) -> KillBench:
     """Train twice under torchrun: left alone, and with `count` kills of a random rank at a random
     moment, one after the other. `alone` is the folder of a training of as many steps that was left
-    alone, where there is one. `on_kill` is called with the record so far; stopped after a kill, it
+    alone, where there is one. `keep` is called with the record so far; stopped after a kill, it
     returns that.
     """
     steps = STEPS_A_KILL * (count + 1)
