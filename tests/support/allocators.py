@@ -9,7 +9,7 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
-from paifuser_lab.memory.pools.heap import M_MMAP_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+from paifuser_lab.memory.pools.heap import M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
 from paifuser_lab.memory.pools.heap import Statistics as HeapStatistics
 
 ROUNDED = 512
@@ -53,10 +53,6 @@ class FakeLibrary:
     @property
     def thresholds(self) -> tuple[int | None, int | None]:
         return self.settings.get(M_MMAP_THRESHOLD), self.settings.get(M_TRIM_THRESHOLD)
-
-    @property
-    def most_mmaps(self) -> int | None:
-        return self.settings.get(M_MMAP_MAX)
 
 
 class FakePool:

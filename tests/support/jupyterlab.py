@@ -97,15 +97,6 @@ class Page:
         self.page.wait_for_function(HAS_RUN, timeout=timeout_s * 1000)
         self.page.wait_for_function(IS_READY, timeout=timeout_s * 1000)
 
-    def run_all_from(self, cell: int, timeout_s: float) -> None:
-        """Run a cell and those below it, but not those above."""
-        self.page.evaluate(
-            "(cell) => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = cell;"
-            " return window.jupyterapp.commands.execute('notebook:run-all-below'); }",
-            cell,
-        )
-        self.wait_until_run(timeout_s)
-
     def run_cell(self, cell: int, timeout_s: float) -> None:
         """Run one cell and wait for it."""
         self.page.evaluate(

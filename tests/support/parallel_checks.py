@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from benchmarks.parallel_equal import descent
 from benchmarks.parallel_models import MODELS
 from paifuser_lab.errors import ParallelError
 from paifuser_lab.parallel import pipeline, tensor_parallel
@@ -18,14 +19,10 @@ from paifuser_lab.records import Link
 from paifuser_lab.workload import Workload
 
 
-def sgd(weights: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(weights, lr=0.05, momentum=0.9)
-
-
 def trained_alone(work: Workload, steps: int, microbatches: int = 1) -> list[float]:
     """Train the model in this process; the losses."""
     model, losses = work.model.train(), []
-    optimizer = sgd(model.parameters())
+    optimizer = descent(model.parameters())
     for step in range(steps):
         inputs, target = work.train[step % len(work.train)]
         total = 0.0
@@ -51,7 +48,7 @@ def piped(name: str, schedule: str, steps: int, **options: Any) -> dict[str, Any
     work, alone = MODELS[name](), MODELS[name]()
     expected = trained_alone(alone, steps, microbatches=4)
     stage = pipeline(work, schedule=schedule, microbatches=4, **options)
-    optimizer, losses = sgd(stage.parameters()), []
+    optimizer, losses = descent(stage.parameters()), []
     for step in range(steps):
         losses.append(stage.step(*work.train[step % len(work.train)]))
         optimizer.step()

@@ -4,7 +4,7 @@ seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.parallel_equal import EqualRow, compared
+from benchmarks.parallel_equal import EqualRow, average, compared
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.parallel import DataParallel, join
 from paifuser_lab.parallel.exchange import LEVELS, CompressedMean, Exchange, Traffic
@@ -114,7 +114,7 @@ def reference(world: int, every: int = 1) -> dict[str, Tensor]:
         for rank, (module, optimizer) in enumerate(zip(modules, optimizers, strict=True)):
             step_on(module, optimizer, tokens(step, rank))
         if step + 1 in (1, 2, 4, STEPS):
-            _average(modules)
+            average([[*module.parameters()] for module in modules])
     return weights(modules[0])
 
 
@@ -139,14 +139,6 @@ def lost_in_int8(times: int = 20) -> float:
     )
     total = sum(compressed(values[group.rank].clone()) for _ in range(times))
     return ((total - times * values.mean(0)).abs().max() / (values.abs().max() / LEVELS)).item()
-
-
-@torch.no_grad()
-def _average(modules: list[nn.Module]) -> None:
-    for values in zip(*(module.parameters() for module in modules), strict=True):
-        mean = torch.stack([value.detach() for value in values]).mean(0)
-        for value in values:
-            value.copy_(mean)
 
 
 def bad_gradient(name: str) -> dict[str, Any]:
@@ -258,13 +250,8 @@ def uneven_steps() -> str:
     return refused(strategy.finish)
 
 
-def equal_to_one(cases: Sequence[tuple[str, str]], steps: int) -> list[EqualRow]:
-    """Models trained by strategies of `benchmarks parallel --equal`, each against one process."""
-    return [compared(name, strategy, steps) for name, strategy in cases]
-
-
 def on_four(folder: str) -> list[EqualRow]:
-    """The checks of one of four ranks."""
+    """The checks of one of four ranks: strategies of `benchmarks parallel --equal`."""
     cases = [
         ("cnn", "DDP"),
         ("cnn", "local 8"),
@@ -274,7 +261,7 @@ def on_four(folder: str) -> list[EqualRow]:
         ("gpt-like", "local 8, int8 differences"),
         ("gpt-like", "pipeline, 1f1b"),
     ]
-    return equal_to_one(cases, 4)
+    return [compared(name, strategy, 4) for name, strategy in cases]
 
 
 def everything(folder: str) -> dict[str, Any]:
@@ -294,7 +281,10 @@ def everything(folder: str) -> dict[str, Any]:
         "disagreeing": disagreeing(),
         "before": optimizer_of_before(),
         "uneven steps": uneven_steps(),
-        "equal": equal_to_one([("cnn", "DDP"), ("cnn", "FSDP2"), ("vit", "local 8")], 4),
+        "equal": [
+            compared(name, strategy, 4)
+            for name, strategy in (("cnn", "DDP"), ("cnn", "FSDP2"), ("vit", "local 8"))
+        ],
         "plain loop": [plain_loop(every) for every in (1, 2)],
         "batch norm": batch_norm(),
         "shared": shared_batches(),
