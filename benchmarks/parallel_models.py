@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from paifuser_lab.workload import Workload
 from paifuser_lab.zoo.vit import VisionTransformer
 
-from .train_models import DecoderLayer
+from .train_models import DecoderLayer, next_token
 
 CLASSES, WORDS = 10, 128
 
@@ -59,11 +59,6 @@ class TiedDecoder(nn.Module):
             x = layer(x)
         scores: Tensor = self.head(self.norm(x))
         return scores
-
-
-def next_word(scores: Tensor, words: Tensor) -> Tensor:
-    """The cross-entropy of the next words."""
-    return F.cross_entropy(scores.flatten(0, 1), words.flatten())
 
 
 def images(count: int, batch: int, side: int = 16) -> list[tuple[Tensor, Tensor]]:
@@ -113,7 +108,7 @@ def decoder(
     torch.manual_seed(seed)
     train = sentences(batches, batch)
     return Workload(
-        TiedDecoder(width, depth), train[0][0], name="gpt-like", loss=next_word, train=train
+        TiedDecoder(width, depth), train[0][0], name="gpt-like", loss=next_token, train=train
     )
 
 

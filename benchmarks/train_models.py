@@ -170,7 +170,8 @@ def _scenes(count: int) -> Callable[[int], tuple[Tensor, Tensor]]:
     return lambda step: painted()[step % len(painted())]
 
 
-def _next_token(scores: Tensor, tokens: Tensor) -> Tensor:
+def next_token(scores: Tensor, tokens: Tensor) -> Tensor:
+    """The cross-entropy of the next tokens."""
     return F.cross_entropy(scores.flatten(0, 1), tokens.flatten())
 
 
@@ -207,7 +208,7 @@ MODELS = {
     "mobilenetv2": Trained(_from_zoo("mobilenetv2"), _images(16, 3, 96)),
     "vit-s": Trained(_vit, _images(16, 3, 64)),
     "bert-small": Trained(TextClassifier, _texts(8, 128)),
-    "gpt-like": Trained(Decoder, _sequences(4, 256), _next_token),
+    "gpt-like": Trained(Decoder, _sequences(4, 256), next_token),
     "yolo-streets": Trained(
         lambda: zoo.build("yolo-streets", trained=False, seed=torch.initial_seed() % 1000).model,
         _scenes(16),
