@@ -65,7 +65,6 @@ def test_the_page_shows_shares_of_peak_and_time(measured, tmp_path):
     measured.model_copy(update={"plans": (known,)}).save(tmp_path / "checkpoints.json")
     page = block("checkpoints", Records(tmp_path))
     assert "| stack |" in page and "| −45 % |" in page and "1.25 × (1.20–1.30)" in page
-    assert block("checkpoints", Records(tmp_path / "none")).startswith("Not measured yet")
 
 
 def test_an_unknown_model_is_refused():

@@ -48,4 +48,3 @@ def test_the_page_has_a_row_a_way(tmp_path):
     assert known.ratios == (1.5,) and "1.50 × as fast" in known.summary
     page = block("detector", Records(tmp_path))
     assert "| plain | 30 | 0.500 | 0.500 | – |" in page and "1.50 ×" in page
-    assert block("detector", Records(tmp_path / "none")).startswith("Not measured yet")

@@ -119,4 +119,3 @@ def test_the_page_says_what_was_chosen_and_whether_its_metric_is_higher_with_eac
     assert "The metric is autocast's −0.020 on average, higher with some seeds only." in flat
     assert "1 in bf16, chosen in 12 s: autocast is the fastest way within the budget" in flat
     assert "as no way within the budget of loss is certainly faster than fp32. With every" in flat
-    assert block("formats", Records(tmp_path / "none")).startswith("Not measured yet")

@@ -37,4 +37,3 @@ def test_each_format_is_generated_with_and_a_prompt_past_the_context_is_named(tm
     assert [one.draft.split(" · ")[-1] for one in measured.speculations] == list(DRAFTS)
     assert all(f"| 8 | drafts of 4 by {name} | replay |" in page for name in DRAFTS)
     assert page.count("accepted · ") == 3 * len(DRAFTS) and measured.speculations[0].rounds >= 2
-    assert block("language", Records(tmp_path / "none")).startswith("Not measured yet")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import memory
+from benchmarks.measured import Records
 from benchmarks.memory import MemoryBench, PoolRow, bench
-from benchmarks.pages import blocks_of, render
+from benchmarks.pages import block
 from paifuser_lab.memory.pools import heap_obstacle
 from paifuser_lab.records import Quality
 
@@ -67,10 +68,8 @@ def test_the_table_and_the_summary_say_what_helped_and_what_was_busy():
 
 
 def test_the_page_shows_the_record(tmp_path):
-    text = "<!-- measured:memory -->\n<!-- /measured -->"
-    assert "benchmarks memory` measures it" in blocks_of(render(text, tmp_path))["memory"]
     MemoryBench(machine="here", threads=1, rows=(ROW,)).save(tmp_path / "memory.json")
-    shown = " ".join(blocks_of(render(text, tmp_path))["memory"].split())
+    shown = " ".join(block("memory", Records(tmp_path)).split())
     assert "1 of 1 are faster with it. 1 of them were measured on a busy machine." in shown
     assert (
         "| mobilenetv2 | 8, inference | 340 → 200 | 1.70 (1.60–1.80) | 45,000 → 0 | 100 → – |"

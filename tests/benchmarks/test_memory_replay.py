@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from benchmarks.measured import Records
 from benchmarks.memory_replay import ReplayBench, bench
-from benchmarks.pages import blocks_of, render
+from benchmarks.pages import block
 from tests.support.snapshots import dump, recorded
 
 
@@ -22,8 +23,7 @@ def test_snapshots_are_replayed_and_those_recorded_late_are_told_apart(tmp_path)
     assert "1 of 1 equal" in one and other.startswith("recorded after all segments were taken")
     assert "broken.pickle" in failure and len(measured.table()) == 2
     assert ReplayBench.load(measured.save(tmp_path / "memory_replay.json")) == measured
-    text = render("<!-- measured:memory_replay -->\n<!-- /measured -->", tmp_path)
-    shown = " ".join(blocks_of(text)["memory_replay"].split())
+    shown = " ".join(block("memory_replay", Records(tmp_path)).split())
     assert (
         shown.startswith("**By recordings.** 2 public snapshots") and "cannot be replayed" in shown
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from benchmarks import memory
-from benchmarks.pages import blocks_of, render
+from benchmarks.measured import Records
+from benchmarks.pages import block
 from benchmarks.reuse import ReuseBench, bench
 
 
@@ -18,10 +19,7 @@ def test_each_model_and_batch_is_measured_and_a_failure_is_recorded(monkeypatch,
     assert measured.table()[0]["in place"] == row.note
     lower = int(row.with_bytes < row.without_bytes)
     assert measured.summary.startswith(f"{lower} of 1 have a lower peak")
-    shown = " ".join(
-        blocks_of(render("<!-- measured:reuse -->\n<!-- /measured -->", tmp_path))["reuse"].split()
-    )
-    assert f"| resnet18-tiny | 2 | {row.note} |" in shown
+    assert f"| resnet18-tiny | 2 | {row.note} |" in block("reuse", Records(tmp_path))
 
 
 def test_nothing_measured_is_no_table():

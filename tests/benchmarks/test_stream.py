@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from benchmarks import stream, stream_faults, stream_overhead, stream_rows
 from benchmarks.__main__ import benches as command
-from benchmarks.pages import render
+from benchmarks.measured import Records
+from benchmarks.pages import block
 from benchmarks.serve import ServeBench
 from benchmarks.stream import Overhead, StreamBench
 from benchmarks.stream_video import VideoBench, VideoRow
@@ -81,10 +82,9 @@ def test_the_record_has_a_row_a_case_and_a_page(brief, monkeypatch, tmp_path):
     (point,) = measured.batching.points
     assert 1 <= point.mean_batch <= 4 and point.rule == "up to 4, 1 ms"
     assert Record.load(measured.save(tmp_path / "stream.json")) == measured
-    page = render("<!-- measured:stream -->\n<!-- /measured -->", tmp_path)
+    page = block("stream", Records(tmp_path))
     assert "| straggler | threads | 8 |" in page and "| plain queues |" in page
-    curve = render("<!-- measured:batching -->\n<!-- /measured -->", tmp_path)
-    assert "| up to 4, 1 ms | 200 |" in curve
+    assert "| up to 4, 1 ms | 200 |" in block("batching", Records(tmp_path))
 
 
 def _interrupts(*_):
@@ -130,9 +130,9 @@ def test_servers_and_videos_have_their_pages(tmp_path):
         p99_ms=260.0, mean_batch=31.0, stopped_cleanly=True,
     )  # fmt: skip
     served.save(tmp_path / "serve.json")
-    text = " ".join(render("<!-- measured:serve -->\n<!-- /measured -->", tmp_path).split())
+    text = " ".join(block("serve", Records(tmp_path)).split())
     assert "60,000 requests were answered, 1,000 a second; refused: 2 with 503; lost: 1." in text
-    assert "p99 260 ms" in text and text.endswith("every request answered. <!-- /measured -->")
+    assert "p99 260 ms" in text and text.endswith("every request answered.")
     rows = tuple(
         VideoRow(
             size=size, frames=96, encoded_bytes=1e4, decoded_bytes=1e6, encoded_per_s=80.0,
@@ -141,15 +141,10 @@ def test_servers_and_videos_have_their_pages(tmp_path):
         for size, more in (("540p", {"infer": 10.0}), ("4K", {}))
     )  # fmt: skip
     VideoBench(machine="here", workers=2, rows=rows).save(tmp_path / "stream_video.json")
-    page = render("<!-- measured:stream-video -->\n<!-- /measured -->", tmp_path)
+    page = block("stream-video", Records(tmp_path))
     assert "| 540p | 10 kB | 1 MB | 80 | 10 | 8 |" in page
     assert "| 540p | 30 (75 %) | 10 (25 %) | 40 |" in page
     assert "| 4K | 30 (100 %) | – | 30 |" in page
-
-
-def test_without_a_record_the_page_says_how_it_is_measured(tmp_path):
-    page = render("<!-- measured:stream -->\n<!-- /measured -->", tmp_path)
-    assert "Not measured yet: `python -m benchmarks stream`" in page
 
 
 def test_without_ray_the_threads_are_measured_and_the_reason_is_kept(brief, monkeypatch):
