@@ -17,7 +17,7 @@ from paifuser_lab.zoo.data import boxed_streets
 
 @pytest.fixture
 def measured(monkeypatch):
-    few = partial(boxed_streets, train=16, test=16, batch=16)
+    few = partial(boxed_streets, train=2, test=4, batch=4)
     setup = replace(detector.SETUPS[detector.NAME], data=few)
     monkeypatch.setattr(detector, "SETUPS", {detector.NAME: setup})
     return detector.bench(epochs=1, seeds=2, batches=1)

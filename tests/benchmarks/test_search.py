@@ -150,6 +150,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     few = Space({axis: values[:1] for axis, values in SPACE.axes.items()}, FOLDING, {})
     monkeypatch.setattr(Space, "of", lambda *given, **named: few)
     monkeypatch.setattr(Space, "singles", lambda self: [self.change(Point())])
+    monkeypatch.setattr(search, "SUGGESTIONS", 5)  # all of them the one point
     monkeypatch.setattr(search, "printed", printed)
     return begun
 

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+import torch
+from torch import nn
 
 from benchmarks import hessian_peer, sensitivity
 from benchmarks.sensitivity import SensitivityBench, bench
 from paifuser_lab.errors import MissingExtraError
 from paifuser_lab.variant.load import load
+from paifuser_lab.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def small(name):
+    """Three linear layers with data; other names are the zoo's."""
+    if name != "small":
+        return load(name)
+    sizes = ((64, 64), (64, 64), (64, 4))
+    layers = [layer for size in sizes for layer in (nn.Linear(*size), nn.ReLU())]
+    batches = [(torch.randn(16, 64), torch.arange(16) % 4) for _ in range(2)]
+    loss = nn.functional.cross_entropy
+    return Workload(nn.Sequential(*layers[:-1]), batches[0][0], name=name, loss=loss, train=batches)
 
 
 def test_each_method_is_compared_with_the_ablation_and_a_failure_does_not_end_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path
 ):
-    monkeypatch.setattr(
-        sensitivity,
-        "load",
-        lambda name: load(name, trained=False) if "digits" in name else load(name),
-    )
+    monkeypatch.setattr(sensitivity, "load", small)
     measured = bench(
-        ("no-such-model", "resnet18-digits-tiny"),
+        ("no-such-model", "small"),
         formats=("int4-weights",),
         methods=("fisher", "ablation"),
         batches=2,
@@ -31,7 +43,7 @@ def test_each_method_is_compared_with_the_ablation_and_a_failure_does_not_end_it
     fisher, ablation = measured.table()
     assert fisher["method"] == "fisher" and -1 <= float(fisher["int4-weights"]) <= 1
     assert ablation["int4-weights"] == "–" and float(ablation["seconds"]) > 0
-    assert "resnet18-digits-tiny: fisher" in measured.summary
+    assert "small: fisher" in measured.summary
     assert SensitivityBench.load(measured.save(tmp_path / "bench.json")) == measured
 
 
@@ -50,27 +62,16 @@ class FakeHessian:
 
 
 def test_the_peer_runs_layer_by_layer_with_as_many_probes_as_our_error_requires(monkeypatch):
-    monkeypatch.setattr(hessian_peer, "load", lambda name: load(name, trained=False))
+    monkeypatch.setattr(hessian_peer, "load", small)
     monkeypatch.setattr(hessian_peer, "_pyhessian", lambda: FakeHessian)
     monkeypatch.setattr(hessian_peer, "ERROR", 2.0)
-    traced = hessian_peer.bench(("resnet18-digits-tiny",)).models[0]
-    assert traced.layers == 21
-    assert FakeHessian.calls == [[f"{name}.weight"] for name in _layers()]
-    assert (
-        traced.peer_probes >= 2 * traced.layers and traced.our_seconds > 0 and traced.furthest > 0
-    )
-
-
-def _layers() -> list[str]:
-    model = load("resnet18-digits-tiny", trained=False).model
-    return [
-        name
-        for name, layer in model.named_modules()
-        if type(layer).__name__ in ("Conv2d", "Linear")
-    ]
+    (traced,) = hessian_peer.bench(("small",)).models
+    assert FakeHessian.calls == [["0.weight"], ["2.weight"], ["4.weight"]]
+    assert traced.layers == 3 and traced.peer_probes >= 6
+    assert traced.our_seconds > 0 and traced.furthest > 0
 
 
 def test_without_the_peer_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pyhessian", None)
+    monkeypatch.setitem(sys.modules, "pyhessian", None)
     with pytest.raises(MissingExtraError, match="peers"):
         hessian_peer._pyhessian()

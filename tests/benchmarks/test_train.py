@@ -12,6 +12,7 @@ from benchmarks import train, train_models
 from benchmarks.train_models import MODELS, Trained
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.records import Record
+from paifuser_lab.zoo.data import boxed_streets
 from tests.support.training_loops import Digits, batch
 
 
@@ -108,6 +109,8 @@ NAMES = ["seed-cnn", "vit-s", "bert-small", "gpt-like", "yolo-streets", "smollm2
 @pytest.mark.parametrize("name", NAMES)
 def test_each_model_takes_a_step_on_its_batches(name, monkeypatch):
     monkeypatch.setattr(train_models, "find_spec", bool)  # a tiny Llama stands in
+    few = lambda train, **sizes: boxed_streets(train=16, **sizes)
+    monkeypatch.setattr(train_models, "boxed_streets", few)
     trained = MODELS[name]
     inputs, labels = trained.batch(3)
     again, _ = trained.batch(3)
