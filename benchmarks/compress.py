@@ -22,6 +22,7 @@ from paifuser_lab.variant.recipe import Recipe, gradually
 
 MODEL = "resnet18-hard-digits"
 BATCH = 64
+SECONDS = 5.0  # of each comparison
 # the rows of a comparison, and how the table names them
 STAGES = {
     "cut at once, nothing trained": "pruned once, not trained",
@@ -125,7 +126,6 @@ def bench(
     ] = "0.18,0.1,0.05",
     seeds: Annotated[int, typer.Option(help="How many seeds of the model.", min=1)] = 5,
     epochs: Annotated[int, typer.Option(help="Epochs of distillation in each round.", min=1)] = 3,
-    seconds: float = 5.0,
 ) -> CompressBench:
     """Prune, distil and train in int8, over several seeds: losses and gains, each against its own
     original.
@@ -135,7 +135,7 @@ def bench(
 
     def compressed(name: str) -> list[CompressedSeed]:
         seed, goal = chosen[name]
-        return [_compressed(model, seed, goal, _recipe(goal, epochs), seconds)]
+        return [_compressed(model, seed, goal, _recipe(goal, epochs))]
 
     measured = measured_rows(tuple(chosen), compressed)
     return CompressBench(
@@ -160,9 +160,7 @@ def _recipe(goal: float, epochs: int) -> Recipe:
     return distilled + {"qat": {"epochs": epochs}}
 
 
-def _compressed(
-    model: str, seed: int, goal: float, recipe: Recipe, seconds: float
-) -> CompressedSeed:
+def _compressed(model: str, seed: int, goal: float, recipe: Recipe) -> CompressedSeed:
     work = load(model, seed=seed, batch=BATCH)
     variants: dict[str, Any] = dict(
         zip(
@@ -171,7 +169,7 @@ def _compressed(
             strict=True,
         )
     )
-    measured = compare(work, threads="each", seconds=seconds, **variants)
+    measured = compare(work, threads="each", seconds=SECONDS, **variants)
     if failed := [row for row in measured.rows if row.failure]:
         raise PaifuserError(f"{failed[0].name}: {failed[0].failure}")
     return CompressedSeed(seed=seed, goal=goal, measured=measured)

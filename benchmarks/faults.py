@@ -81,7 +81,6 @@ def bench(
     names: Names = None,
     *,
     times: Annotated[int, typer.Option(help="Faults of each kind in each task.", min=1)] = 70,
-    seed: int = 0,
 ) -> FaultsBench:
     """Disturb writes at random moments: killed, on a full disk, without memory."""
     check_known(names or (), TASKS)
@@ -90,17 +89,17 @@ def bench(
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with threads(1):
         measured = measured_rows(
-            names or tuple(TASKS), lambda name: _rows(TASKS[name](), times, seed), "tasks"
+            names or tuple(TASKS), lambda name: _rows(TASKS[name](), times), "tasks"
         )
     return FaultsBench(**measured)
 
 
-def _rows(task: Task, times: int, seed: int) -> Iterator[FaultRow]:
+def _rows(task: Task, times: int) -> Iterator[FaultRow]:
     times = max(1, round(times * task.share))
     with tempfile.TemporaryDirectory(prefix="paifuser-faults-") as name:
         disturbed = _Disturbed.write(task, Path(name))
         for kind in KINDS:
-            yield disturbed.row(kind, times, random.Random(f"{seed} {kind}"))
+            yield disturbed.row(kind, times, random.Random(kind))
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ def bench(
     if kills:
         return kill_ranks(kills, processes=processes, keep=keep)
     if equal:
-        return equal_to_one(keep=keep)
+        return equal_to_one(keep)
     check_known([model], MODELS)
     options = SIZE if size is None else size
     work = MODELS[model](**options)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from pydantic import Field
 from torch import Tensor, nn
 
-from paifuser_lab.bench.runner import BenchRecord, Keep, check_known
+from paifuser_lab.bench.runner import BenchRecord, Keep
 from paifuser_lab.errors import keep_when_stopped
 from paifuser_lab.parallel import DataParallel, pipeline, run, tell, tensor_parallel
 from paifuser_lab.parallel.averaging import POWER_SGD_FROM
@@ -97,21 +97,11 @@ class EqualBench(BenchRecord):
         )
 
 
-def bench(
-    models: Sequence[str] = tuple(MODELS),
-    worlds: Sequence[int] = WORLDS,
-    names: Sequence[str] | None = None,
-    *,
-    steps: int = STEPS,
-    keep: Keep = lambda record: None,
-) -> EqualBench:
+def bench(keep: Keep = lambda record: None) -> EqualBench:
     """Train each model by each strategy on each number of processes, and in one process alike.
 
     Stopped after a row, it returns what there is.
     """
-    strategies = tuple(STRATEGIES) if names is None else tuple(names)
-    check_known(models, MODELS)
-    check_known(strategies, STRATEGIES)
     record = EqualBench()
 
     def told(rank: int, row: EqualRow) -> None:
@@ -121,17 +111,16 @@ def bench(
             keep(record)
 
     with keep_when_stopped(lambda: bool(record.rows)):
-        for world in worlds:
-            run(on_each, tuple(models), strategies, steps,
-                processes=world, threads=1, on_told=told)  # fmt: skip
+        for world in WORLDS:
+            run(on_each, processes=world, threads=1, on_told=told)
     return record
 
 
-def on_each(models: Sequence[str], names: Sequence[str], steps: int) -> None:
+def on_each() -> None:
     """What each process of one launch takes part in."""
-    for model in models:
-        for name in names:
-            tell(compared(model, name, steps))
+    for model in MODELS:
+        for name in STRATEGIES:
+            tell(compared(model, name, STEPS))
 
 
 def compared(model: str, name: str, steps: int) -> EqualRow:

@@ -19,6 +19,7 @@ from .hessian_peer import bench as traced
 
 MODELS = ("resnet18-digits-tiny", "resnet18-digits", "resnet18-hard-digits")
 FORMATS = ("int2-weights", "int3-weights", "int4-weights", "int8")
+ERROR = 0.05  # of an estimate
 METHODS = (
     "quadratic",
     "quadratic-curvature",
@@ -78,7 +79,6 @@ def bench(
     formats: Sequence[str] = FORMATS,
     methods: Sequence[str] = METHODS,
     batches: int | None = 12,
-    error: float = 0.05,
 ) -> SensitivityBench | HessianBench:
     """Compare each method of sensitivity with measurements: rank agreement and seconds."""
     if peer not in (None, "pyhessian"):
@@ -88,7 +88,7 @@ def bench(
 
     def estimated(name: str) -> list[Sensitivity]:
         work = load(name)
-        return [sensitivity(work, formats=formats, methods=methods, batches=batches, error=error)]
+        return [sensitivity(work, formats=formats, methods=methods, batches=batches, error=ERROR)]
 
     measured = measured_rows(names or MODELS, estimated)
     return SensitivityBench(records=measured["rows"], failures=measured["failures"])

@@ -88,15 +88,12 @@ def bench(
     *,
     frames: Annotated[int, typer.Option(help="Of each clip.", min=8)] = 96,
     workers: Annotated[int, typer.Option(help="Processes that decode.", min=1)] = 2,
-    sizes: tuple[str, ...] = (),
 ) -> VideoBench:
     """Send groups of encoded pictures to other processes, and decoded frames, in turn: frames a
     second and bytes, at 540p, 1080p and 4K; and the share of each stage of a pipeline.
     """
     with tempfile.TemporaryDirectory() as folder:
-        rows = tuple(
-            _row(Path(folder), size, frames=frames, workers=workers) for size in sizes or SIZES
-        )
+        rows = tuple(_row(Path(folder), size, frames=frames, workers=workers) for size in SIZES)
     return VideoBench(workers=workers, rows=rows)
 
 

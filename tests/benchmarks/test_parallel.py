@@ -187,5 +187,3 @@ def test_kills_before_a_stop_are_kept_and_their_weights_not_judged(monkeypatch, 
 def test_an_unknown_model_is_refused_with_the_names():
     with pytest.raises(MeasureError, match="'resnet99' is not trained here; there are cnn, vit"):
         bench("resnet99")
-    with pytest.raises(MeasureError, match="'DP' is not trained here; there are DDP, DDP, bf16"):
-        parallel_equal.bench(names=["DP"])
