@@ -15,17 +15,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from paifuser_lab.bench.runner import BenchRecord, Keep
+from paifuser_lab.bench.runner import BenchRecord, Columns, Keep
 from paifuser_lab.errors import MeasureError, keep_when_stopped
 from paifuser_lab.parallel.torchrun import torchrun_command
 from paifuser_lab.records import Record
 
 SCRIPT = Path(__file__).with_name("parallel_kill_rank.py")
 STEPS_A_KILL = 12
+SYNC_FREQUENCY = 8
 ASKED_EVERY_S = 0.02
 WAIT_S = 120.0  # for a rank to take its next step
 
@@ -46,6 +47,13 @@ class KillBench(BenchRecord):
     processes: int
     steps: int
     kills: tuple[Kill, ...] = ()
+    row_field = "kills"
+    columns: ClassVar[Columns] = {
+        "rank": "rank",
+        "killed after step": "step",
+        "went on from": "resumed_at",
+        "seconds": lambda kill: f"{kill.seconds:.1f}",
+    }
     different_steps: int = Field(
         default=0, description="steps after which a rank's weights were not those of the reference"
     )
@@ -69,18 +77,6 @@ class KillBench(BenchRecord):
         """How many kills, in how long a training."""
         kills = f"{len(self.kills)} {'kill' if len(self.kills) == 1 else 'kills'}"
         return f"{kills} in {self.steps} steps of {self.processes} processes"
-
-    def table(self) -> list[dict[str, str]]:
-        """A row for each kill."""
-        return [
-            {
-                "rank": str(kill.rank),
-                "killed after step": str(kill.step),
-                "went on from": str(kill.resumed_at),
-                "seconds": f"{kill.seconds:.1f}",
-            }
-            for kill in self.kills
-        ] or [{"rank": "none was killed"}]
 
     @property
     def is_good(self) -> bool:
@@ -108,8 +104,6 @@ def kill_ranks(
     count: int = 40,
     *,
     processes: int = 2,
-    sync_frequency: int = 8,
-    seed: int = 0,
     alone: Path | None = None,
     keep: Keep = lambda record: None,
 ) -> KillBench:
@@ -124,8 +118,8 @@ def kill_ranks(
         disturbed = Path(name, "disturbed")
         if alone is None:
             alone = Path(name, "alone")
-            _attempt(alone, steps, processes, sync_frequency, 0, lambda process: None)
-        draw = random.Random(seed)
+            _attempt(alone, steps, processes, 0, lambda process: None)
+        draw = random.Random(0)
 
         def disturb(process: subprocess.Popen[bytes]) -> None:
             nonlocal record
@@ -138,7 +132,7 @@ def kill_ranks(
                 keep(record)
 
         with keep_when_stopped(lambda: bool(record.kills)) as ending:
-            _attempt(disturbed, steps, processes, sync_frequency, count, disturb)
+            _attempt(disturbed, steps, processes, count, disturb)
         if ending.is_stopped:
             return record
         expected = [_hashes(alone, rank) for rank in range(processes)]
@@ -156,7 +150,6 @@ def _attempt(
     folder: Path,
     steps: int,
     processes: int,
-    sync_frequency: int,
     restarts: int,
     disturb: Callable[[subprocess.Popen[bytes]], None],
 ) -> None:
@@ -164,7 +157,7 @@ def _attempt(
     folder.mkdir()
     command, environment = torchrun_command(
         SCRIPT,
-        [str(folder), str(steps), str(sync_frequency)],
+        [str(folder), str(steps), str(SYNC_FREQUENCY)],
         processes=processes,
         restarts=restarts,
         folder=folder,

@@ -24,8 +24,10 @@ from paifuser_lab.workload import Workload
 from tests.support.masking import gap, masked
 from tests.support.prune_zoo import Architecture, architectures
 
+RATIO = 0.5  # of the channels to be removed
 DEPTHS = (100, 300, 1000)
 EXACT = 1e-9  # the outputs are compared in float64
+RECIPE = Recipe([{"prune": {"ratio": RATIO}}])
 
 Verdict = Literal["exact", "refused", "wrong", "failed", "timed out"]
 
@@ -98,7 +100,6 @@ def bench(
         str | None,
         typer.Option(help="torch-pruning: also prune each with that package, to compare."),
     ] = None,
-    ratio: float = 0.5,
     depths: Sequence[int] = DEPTHS,
 ) -> PruneBench:
     """Prune many small architectures and compare each with itself with zeros: exact, refused or
@@ -118,12 +119,12 @@ def bench(
     beside: list[PruneRow] = []
     # so small that a second thread would only be waited for
     with threads(1), progress("architectures", len(chosen) * (2 if peer else 1)) as shown:
-        rows = [_row(architecture, ratio) for architecture in _each(chosen, shown)]
-        seconds = {layers: _seconds_of(_deep(layers), ratio) for layers in depths}
+        rows = [_row(architecture) for architecture in _each(chosen, shown)]
+        seconds = {layers: _seconds_of(_deep(layers)) for layers in depths}
         if peer:
-            beside = [peer_row(one.name, ratio) for one in _each(chosen, shown)]
+            beside = [peer_row(one.name, RATIO) for one in _each(chosen, shown)]
     return PruneBench(
-        ratio=ratio,
+        ratio=RATIO,
         rows=tuple(rows),
         layers_to_seconds=seconds,
         peer=peer or "",
@@ -144,11 +145,11 @@ def _counts(rows: Sequence[PruneRow], verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def _row(architecture: Architecture, ratio: float) -> PruneRow:
+def _row(architecture: Architecture) -> PruneRow:
     work = architecture.workload()
     start = time.perf_counter()
     try:
-        variant = apply(work, _recipe(ratio))
+        variant = apply(work, RECIPE)
     except PaifuserError as problem:
         return PruneRow(
             name=work.name,
@@ -162,10 +163,6 @@ def _row(architecture: Architecture, ratio: float) -> PruneRow:
         time.perf_counter() - start,
         next((note for note in variant.notes[1:]), ""),
     )
-
-
-def _recipe(ratio: float) -> Recipe:
-    return Recipe([{"prune": {"ratio": ratio}}])
 
 
 def row_of(work: Workload, model: nn.Module, seconds: float, note: str = "") -> PruneRow:
@@ -221,7 +218,7 @@ def _deep(layers: int) -> Workload:
         return Workload(_Deep(layers).eval(), torch.randn(2, 8), name=f"{layers} layers")
 
 
-def _seconds_of(work: Workload, ratio: float) -> float:
+def _seconds_of(work: Workload) -> float:
     start = time.perf_counter()
-    apply(work, _recipe(ratio))
+    apply(work, RECIPE)
     return time.perf_counter() - start
