@@ -201,13 +201,8 @@ def _thousand_layers() -> tuple[float, float]:
     """Seconds to profile a chain of 1,000 layers in ten runs, and to draw it as in a notebook."""
     work = Workload(_Chain(), torch.randn(1, 8), name="chain")
     profiled_s, profiled = _seconds(lambda: profile(work, runs=10))
-    drawn_s, _ = _seconds(lambda: _draw(profiled))
+    drawn_s, _ = _seconds(lambda: (profiled._repr_html_(), figure(profiled).png()))
     return profiled_s, drawn_s
-
-
-def _draw(profiled: Profile) -> None:
-    profiled._repr_html_()
-    figure(profiled).png()
 
 
 def _seconds(call: Callable[[], Any]) -> tuple[float, Any]:

@@ -115,7 +115,13 @@ def timed_row(
         stream = Stream(
             Items(frames, group=group), stage, engine=engine, workers=workers, **options
         )
-        companion = threading.Thread(target=_after, args=(begin, meanwhile, stream, is_over))
+
+        def accompany() -> None:
+            begin.wait()
+            if meanwhile is not None and not is_over.is_set():
+                meanwhile(stream, is_over)
+
+        companion = threading.Thread(target=accompany)
         companion.start()
         try:
             indices, moments, grown = _timed(stream, warm, begin, warm + count // 4)
@@ -125,17 +131,6 @@ def timed_row(
             companion.join()
     timed = row(case, engine, workers, indices, moments, ideal=ideal, report=stream.report)
     return timed.model_copy(update={"grown_bytes": grown})
-
-
-def _after(
-    begin: threading.Event,
-    meanwhile: Callable[[Stream, threading.Event], None] | None,
-    stream: Stream,
-    is_over: threading.Event,
-) -> None:
-    begin.wait()
-    if meanwhile is not None and not is_over.is_set():
-        meanwhile(stream, is_over)
 
 
 def _frames(
