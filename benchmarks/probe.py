@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from paifuser_lab.errors import MeasureError
 from paifuser_lab.profiler import profile
 from paifuser_lab.widgets import Panel, show
 from paifuser_lab.workload import Workload
@@ -35,7 +34,7 @@ class Probe:
         work = Workload(nn.Sequential(*blocks), torch.randn(1, 8), name=f"chain of {rows}")
         self.profile = profile(work, runs=1, seconds=0.1, threads=1)
         self.create_ms = statistics.median(self._creation_ms() for _ in range(CREATIONS))
-        self.panel: Panel | None = None
+        self.panel: Panel
         self.shown_at = 0.0
         self.clicked: list[tuple[str, float]] = []
         self.changed: list[tuple[str, float]] = []
@@ -51,23 +50,21 @@ class Probe:
 
     def change(self, count: int) -> None:
         """Select one layer after another from Python, among the first rows."""
-        panel = self._shown()
-        panel.unobserve(self._note, "selected")
+        self.panel.unobserve(self._note, "selected")
         for row in self.profile.layers[1 : count + 1]:
             self.changed.append((row.layer, _now_ms()))
-            panel.selected = row.layer
+            self.panel.selected = row.layer
             time.sleep(PAUSE_S)
 
     def save(self, path: str) -> None:
         """Save the time stamps for the benchmark to read."""
-        panel = self._shown()
-        twin_ms, twin = _timed(panel.brief_twin)
+        twin_ms, twin = _timed(self.panel.brief_twin)
         stamps = {
             "rows": len(self.profile),
             "create_ms": self.create_ms,
-            "data_bytes": _wire_bytes(panel.data),
-            "code_bytes": len(str(panel._esm).encode()),
-            "style_bytes": len(str(panel._css).encode()),
+            "data_bytes": _wire_bytes(self.panel.data),
+            "code_bytes": len(str(self.panel._esm).encode()),
+            "style_bytes": len(str(self.panel._css).encode()),
             "twin_bytes": len(twin.encode()),
             "twin_ms": twin_ms,
             "shown_at": self.shown_at,
@@ -80,11 +77,6 @@ class Probe:
         elapsed_ms, panel = _timed(lambda: show(self.profile))
         panel.close()
         return elapsed_ms
-
-    def _shown(self) -> Panel:
-        if self.panel is None:
-            raise MeasureError("The panel is not shown yet; call display() first.")
-        return self.panel
 
     def _note(self, change: Any) -> None:
         self.clicked.append((change["new"], _now_ms()))
