@@ -13,15 +13,7 @@ from benchmarks.train_models import Trained
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.planner.training import checkpoints as planning
 from paifuser_lab.records import Record
-
-
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.down = nn.Linear(16, 128), nn.Linear(128, 16)
-
-    def forward(self, x):
-        return x + self.down(torch.relu(self.up(x)))
+from tests.support.models import Perceptron
 
 
 def batch(step: int):
@@ -31,9 +23,10 @@ def batch(step: int):
 
 @pytest.fixture(scope="module")
 def measured():
-    stack = Trained(lambda: nn.Sequential(*(Block() for _ in range(4))), batch)
+    stack = Trained(lambda: nn.Sequential(*(Perceptron(16) for _ in range(4))), batch)
+    one = Trained(lambda: Perceptron(16), batch)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints, "MODELS", {"stack": stack, "one": Trained(Block, batch)})
+        patch.setattr(checkpoints, "MODELS", {"stack": stack, "one": one})
         patch.setattr(planning, "RACE_S", 0.05)
         yield checkpoints.bench(("stack", "one"), share=0.9)
 

@@ -11,12 +11,12 @@ from torch import nn
 
 from benchmarks.parallel_equal import descent
 from benchmarks.parallel_models import MODELS
-from paifuser_lab.errors import ParallelError
 from paifuser_lab.parallel import pipeline, tensor_parallel
 from paifuser_lab.parallel.simulated_link import simulated_link
 from paifuser_lab.parallel.tensor import ColumnParallelLinear, RowParallelLinear
 from paifuser_lab.records import Link
 from paifuser_lab.workload import Workload
+from tests.support.parallel_loops import refused
 
 
 def trained_alone(work: Workload, steps: int, microbatches: int = 1) -> list[float]:
@@ -130,14 +130,7 @@ def refusals() -> dict[str, str]:
         "begins": lambda: pipeline(work, begins="half"),
         "whole": lambda: tensor_parallel(Workload(nn.Linear(4, 4), torch.ones(2, 4))),
     }
-    said = {}
-    for name, call in calls.items():
-        try:
-            call()
-            said[name] = ""
-        except ParallelError as error:
-            said[name] = str(error)
-    return said
+    return {name: refused(call) for name, call in calls.items()}
 
 
 def exchanges() -> dict[str, Any]:
