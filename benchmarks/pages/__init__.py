@@ -6,8 +6,10 @@ beside this one have a template between the same markers, whose holes are a reco
 without a record names the command that measures it. A table of more than a dozen rows is shown by a
 page of its own, docs/measured/NAME.md, and linked from the others.
 
+What git says of changes since a measurement depends on the checkout, so `make figures` writes it
+under a block, and a page keeps it until the next time.
+
 sources   the records that each block shows
-changed   whether what a record measured has changed since
 summary   the one table of the README
 """
 
@@ -23,17 +25,16 @@ import typer
 from jinja2 import Environment, StrictUndefined
 
 from paifuser_lab.bench import text
-from paifuser_lab.bench.header import Header
+from paifuser_lab.bench.header import DIRTY, Header, git
 from paifuser_lab.errors import FileError
-from paifuser_lab.records import Comparison, Measurement, readable_bytes
+from paifuser_lab.records import Comparison, Measurement, counted, readable_bytes
 from paifuser_lab.records.table import table_of
 
-from ..measured import COMMANDS, Records
+from ..measured import COMMANDS, ROOMS, Records
 from ..memory import threads_of
 from ..parallel import PIPELINES, readable_losses
 from ..precision import bare
 from ..stream import BATCHING, OVERHEADS
-from .changed import SENTENCE, changed
 from .sources import records_of, shown_of
 from .summary import speedups
 
@@ -43,6 +44,7 @@ CODE = re.compile(r"`[^`]*`")
 BLOCK = re.compile(
     r"<!-- measured:(?P<name>[\w-]+) -->\n(?P<text>.*?)<!-- /measured -->", re.DOTALL
 )
+SENTENCE = re.compile(r"^_Measured before .*_\n", re.MULTILINE)
 
 
 def bench(
@@ -166,11 +168,41 @@ def _below(name: str, records: Records, before: str, root: Path | None) -> str:
     names = [name for name in records_of(name) if records.has(name)]
     headers = [header for name in names if (header := records.header(name))]
     known = SENTENCE.search(before) if names else None
-    since = None if root is None else changed(root, records, names)
+    since = None if root is None else _changed(root, records, names)
     since = (known[0] if known else "") if since is None else since
     measured = _filled(_measured_on(headers))
     lines = f"{measured}\n{since}" if measured else since
     return f"\n{lines}" if lines else ""
+
+
+def _changed(root: Path, records: Records, names: list[str]) -> str | None:
+    """How many commits changed what these records measured; '' for none, None where git cannot
+    tell: no checkout, or a shallow one.
+    """
+    commits: set[str] = set()
+    rooms: set[str] = set()
+    for name in names:
+        since = _commit(root, records, name)
+        for room in ROOMS[name]:
+            found = git(root, "log", "--format=%h", f"{since}..HEAD", "--", f"paifuser_lab/{room}")
+            if found is None:
+                return None
+            commits.update(found.split())
+            rooms.update([room] if found else [])
+    if not commits:
+        return ""
+    changed = text.listed([f"`{room}`" for room in sorted(rooms)])
+    return f"_Measured before {counted(len(commits), 'commit')} to {changed}._\n"
+
+
+def _commit(root: Path, records: Records, name: str) -> str | None:
+    """The commit that was measured; for a record without one that in which it was recorded."""
+    header = records.header(name)
+    if header and header.commit:
+        return header.commit.removesuffix(DIRTY)
+    if git(root, "rev-parse", "--is-shallow-repository") != "false":
+        return None
+    return git(root, "log", "-1", "--format=%h", "--", str(records.path(name).resolve())) or None
 
 
 def _measured_on(headers: list[Header]) -> str:
