@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-# for the kinds of their records
+from importlib import import_module
+
 from paifuser_lab.bench import models, trust  # noqa: F401
 
-from .. import (  # noqa: F401
-    advice,
-    checkpoints,
-    compress,
-    detector,
-    experiment,
-    export,
-    faults,
-    formats,
-    fuse,
-    fuzz,
-    language,
-    memory,
-    memory_peak,
-    memory_replay,
-    memory_snapshot,
-    parallel,
-    precision,
-    profile,
-    prune,
-    reuse,
-    search,
-    sensitivity,
-    serve,
-    stream,
-    stream_video,
-    train,
-    widgets,
-)
+from ..__main__ import NAMES
+
+for _name in NAMES:  # for the kinds of their records
+    if _name != "pages":
+        import_module(f"benchmarks.{_name.replace('-', '_')}")
 
 # Blocks whose records have other names; the first is the block's own.
 RECORDS_OF = {
