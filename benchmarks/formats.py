@@ -64,11 +64,6 @@ class FormatsRow(Record):
         """The trainings of a way, by seed."""
         return sorted((row for row in self.trainings if row.way == way), key=lambda row: row.seed)
 
-    def gains(self, way: str, other: str) -> list[float]:
-        """How much higher the metric of a way is than that of another, for each seed of both."""
-        scores = {row.seed: row.score for row in self.of(other)}
-        return [row.score - scores[row.seed] for row in self.of(way) if row.seed in scores]
-
     def cells(self, way: str) -> dict[str, str]:
         """The cells of a way, by header."""
         headers, own = ("×", "steps", "CPU s", "loss", "metric"), self.of(way)
@@ -89,7 +84,12 @@ class FormatsRow(Record):
         """How much higher the metric is in the chosen formats than under autocast, by seed; empty
         where autocast was chosen.
         """
-        return [] if self.plan.way == AUTOCAST else self.gains(self.plan.way, AUTOCAST)
+        if self.plan.way == AUTOCAST:
+            return []
+        scores = {row.seed: row.score for row in self.of(AUTOCAST)}
+        return [
+            row.score - scores[row.seed] for row in self.of(self.plan.way) if row.seed in scores
+        ]
 
     @property
     def sentence(self) -> str:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar
@@ -63,16 +64,6 @@ class KillBench(BenchRecord):
     )
 
     @property
-    def median_s(self) -> float | None:
-        """The middle time from a kill to the next step."""
-        return median(kill.seconds for kill in self.kills) if self.kills else None
-
-    @property
-    def longest_s(self) -> float | None:
-        """The longest time from a kill to the next step."""
-        return max((kill.seconds for kill in self.kills), default=None)
-
-    @property
     def title(self) -> str:
         """How many kills, in how long a training."""
         kills = f"{len(self.kills)} {'kill' if len(self.kills) == 1 else 'kills'}"
@@ -86,9 +77,10 @@ class KillBench(BenchRecord):
     @property
     def summary(self) -> str:
         """The times to the next step, and whether the weights are those of the reference."""
+        seconds = [kill.seconds for kill in self.kills]
         times = (
-            f" · next step after {self.median_s:.1f} s (median), {self.longest_s:.1f} s at most"
-            if self.median_s is not None and self.longest_s is not None
+            f" · next step after {median(seconds):.1f} s (median), {max(seconds):.1f} s at most"
+            if seconds
             else ""
         )
         if self.is_equal is None:
@@ -135,7 +127,9 @@ def kill_ranks(
             _attempt(disturbed, steps, processes, count, disturb)
         if ending.is_stopped:
             return record
-        expected = [_hashes(alone, rank) for rank in range(processes)]
+        expected = [
+            {row["step"]: row["hash"] for row in _rows(alone, rank)} for rank in range(processes)
+        ]
         different = sum(
             row["hash"] != expected[rank][row["step"]]
             for rank in range(processes)
@@ -215,15 +209,9 @@ def _rows(folder: Path, rank: int) -> list[dict[str, Any]]:
         return []
     rows = []
     for line in path.read_text().splitlines():
-        try:
+        with suppress(ValueError):
             rows.append(json.loads(line))
-        except ValueError:
-            continue
     return rows
-
-
-def _hashes(folder: Path, rank: int) -> dict[int, str]:
-    return {row["step"]: row["hash"] for row in _rows(folder, rank)}
 
 
 def _last_line(path: Path) -> str:
