@@ -10,7 +10,6 @@ from benchmarks import checkpoints
 from benchmarks.measured import Records
 from benchmarks.pages import block
 from benchmarks.train_models import Trained
-from paifuser_lab.errors import MeasureError
 from paifuser_lab.planner.training import checkpoints as planning
 from paifuser_lab.records import Record
 from tests.support.models import Perceptron
@@ -58,8 +57,3 @@ def test_the_page_shows_shares_of_peak_and_time(measured, tmp_path):
     measured.model_copy(update={"plans": (known,)}).save(tmp_path / "checkpoints.json")
     page = block("checkpoints", Records(tmp_path))
     assert "| stack |" in page and "| −45 % |" in page and "1.25 × (1.20–1.30)" in page
-
-
-def test_an_unknown_model_is_refused():
-    with pytest.raises(MeasureError, match="'nothing' is not trained here; there are "):
-        checkpoints.bench(("nothing",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks import checkpoints, formats, parallel, peers, search, train
 from paifuser_lab.bench.runner import INTERRUPTED, measure_each
 from paifuser_lab.errors import MeasureError, StoppedError
 
@@ -31,6 +32,22 @@ def test_a_stop_ends_the_measuring_and_is_recorded(stop):
 
     assert list(measure_each(("a", "b", "c"), measure)) == [INTERRUPTED]
     assert measured == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("bench", "known"),
+    [
+        (checkpoints.bench, "seed-cnn, "),
+        (formats.bench, "resnet18-d"),
+        (lambda names: parallel.bench(*names), "cnn, vit"),
+        (peers.bench, "models, "),
+        (search.bench, "resnet18-d"),
+        (train.bench, "seed-cnn, "),
+    ],
+)
+def test_a_name_that_a_bench_does_not_know_is_refused_with_those_it_knows(bench, known):
+    with pytest.raises(MeasureError, match=f"'resnet99' is not trained here; there are {known}"):
+        bench(("resnet99",))
 
 
 def test_an_error_of_the_program_is_not_recorded():

@@ -12,7 +12,6 @@ from benchmarks.formats import AUTOCAST, FormatsBench, FormatsRow
 from benchmarks.formats import FormatTraining as Training
 from benchmarks.measured import Records
 from benchmarks.pages import block
-from paifuser_lab.errors import MeasureError
 from paifuser_lab.measure import Samples
 from paifuser_lab.planner.training import formats as planning
 from paifuser_lab.planner.training import plan_training_formats
@@ -55,11 +54,6 @@ def test_each_way_takes_the_steps_that_fit_into_the_time_of_fp32(measured, tmp_p
     assert len(row.chosen_gains) == 2
     assert len(measured.table()) == 3 and NAME in measured.summary
     assert Record.load(measured.save(tmp_path / "formats.json")) == measured
-
-
-def test_a_model_that_is_not_trained_is_refused_with_the_names():
-    with pytest.raises(MeasureError, match="'resnet18' is not trained here; there are resnet18-d"):
-        formats.bench(("resnet18",))
 
 
 def row_of(plan: TrainingFormats, scores: dict[str, tuple[float, ...]]) -> FormatsRow:

@@ -10,7 +10,6 @@ from benchmarks.pages import block
 from benchmarks.parallel import WAYS, LinkStep, ParallelBench, bench
 from benchmarks.parallel_equal import EqualBench, EqualRow
 from benchmarks.parallel_kills import Kill, KillBench
-from paifuser_lab.errors import MeasureError
 from paifuser_lab.records import Record
 
 TINY = {"width": 16, "depth": 2, "batch": 8, "batches": 2}
@@ -182,8 +181,3 @@ def test_kills_before_a_stop_are_kept_and_their_weights_not_judged(monkeypatch, 
     kept = parallel_kills.kill_ranks(40, alone=tmp_path, keep=saved.append)
     assert [kill.step for kill in kept.kills] == [3, 17] and saved[-1] == kept
     assert "stopped early, so that its weights were not compared" in kept.summary
-
-
-def test_an_unknown_model_is_refused_with_the_names():
-    with pytest.raises(MeasureError, match="'resnet99' is not trained here; there are cnn, vit"):
-        bench("resnet99")

@@ -32,10 +32,8 @@ def test_each_bench_writes_its_record_and_one_that_fails_does_not_stop_the_other
     assert [row["record"] for row in measured.table()] == [row.name for row in measured.rows]
 
 
-def test_what_has_no_time_left_is_named_and_an_unknown_record_is_refused(monkeypatch):
+def test_what_has_no_time_left_is_named(monkeypatch):
     monkeypatch.setattr(peers, "printed", lambda *given, **named: pytest.fail("it ran"))
     measured = bench(("search", "prune"), minutes=0)
     assert not measured.rows and [*measured.failures] == ["search", "prune"]
-    with pytest.raises(MeasureError, match="'nothing'"):
-        bench(("nothing",))
     assert {*PEERS} <= {*COMMANDS}

@@ -12,7 +12,6 @@ from benchmarks import search
 from benchmarks.measured import Records
 from benchmarks.pages import block
 from benchmarks.search import COMBINED, GRID, OURS, WAYS, SearchBench, SearchedRow
-from paifuser_lab.errors import MeasureError
 from paifuser_lab.planner import SearchResult
 from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.records import Candidate, Comparison, Measurement, Record
@@ -173,11 +172,6 @@ def test_what_each_way_returns_is_timed_again_with_the_others(in_this_process, t
     assert all(
         file.name.startswith("hardware-") for each in in_this_process for file in each["files"]
     )
-
-
-def test_a_model_without_test_data_is_refused_with_the_names():
-    with pytest.raises(MeasureError, match="'resnet18' is not trained here; there are resnet18-d"):
-        search.bench(("resnet18",))
 
 
 def searched(way: str, speedup: float, *, seed: int = 0, loss: float = 0.0) -> SearchedRow:

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from benchmarks import train, train_models
 from benchmarks.train_models import MODELS, Trained
-from paifuser_lab.errors import MeasureError
 from paifuser_lab.records import Record
 from paifuser_lab.zoo.data import boxed_streets
 from tests.support.training_loops import Digits, batch
@@ -86,11 +85,6 @@ def test_a_switch_that_is_far_slower_alone_is_not_raced_with_others(small, monke
     kept = [contender.name for contender in train._warmed(contenders, train.MODELS["digits"])]
     assert kept == ["eager", "precision", "channels_last", "enable()"]
     assert not any(contender.block_s for contender in contenders), "it is not counted"
-
-
-def test_a_model_that_is_not_trained_here_is_refused_with_the_names():
-    with pytest.raises(MeasureError, match="'resnet99' is not trained here; there are seed-cnn, "):
-        train.bench(("resnet99",))
 
 
 def test_of_a_large_model_no_combinations_are_raced_and_its_runs_are_shorter(small, monkeypatch):
