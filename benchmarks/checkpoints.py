@@ -1,6 +1,4 @@
-"""Checkpointing under a memory limit: the peak and the time of a step, predicted and measured, for
-the models of `benchmarks train` at larger batches.
-"""
+"""Checkpointing under a memory limit: the models of `benchmarks train` at larger batches."""
 
 from __future__ import annotations
 

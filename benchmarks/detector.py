@@ -1,6 +1,4 @@
-"""The zoo's detector trained from scratch, plainly and under `enable()`: time, and mean average
-precision on scenes that it was not trained on.
-"""
+"""The zoo's detector trained from scratch, plainly and under `enable()`."""
 
 from __future__ import annotations
 

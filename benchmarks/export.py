@@ -1,7 +1,4 @@
-"""Models exported in each precision: parity, size, seconds, latency beside the live variant; what
-every target does with one model; and whether models that are hard to export come out right or are
-refused.
-"""
+"""Models exported in each precision, by every target, and models that are hard to export."""
 
 from __future__ import annotations
 

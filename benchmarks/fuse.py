@@ -1,6 +1,4 @@
-"""The speed-up of fused layers and of fused window attention: each model unchanged, with these
-steps, with their operators replayed, and compiled.
-"""
+"""The speed-up of fused layers and of fused window attention, beside compiled torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""int4-weights on the linear layers of a small Llama-like model: latency and error of each
-implementation, measured in turn, by the number of rows of a call.
-"""
+"""int4-weights on the linear layers of a small Llama-like model, by the rows of a call."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A language model in each runtime and format: prefill and decode timed in turn, and the perplexity
-of the file that each one runs.
-"""
+"""A language model in each runtime and format: speed in turn, and perplexity."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a memory pool changes: time, page faults and resident memory of calls with it and without
-it, in turn.
-"""
+"""What a memory pool changes: calls with it and without it, in turn."""
 
 from __future__ import annotations
 

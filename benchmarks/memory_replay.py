@@ -1,6 +1,4 @@
-"""Recorded memory snapshots replayed under their own settings: how near the simulated allocator
-comes to what was reserved.
-"""
+"""Recorded memory snapshots replayed: how near the simulated allocator comes to theirs."""
 
 from __future__ import annotations
 

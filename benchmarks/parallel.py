@@ -1,6 +1,4 @@
-"""Every way to train on several processes: bytes and steps a second, loss after equal samples,
-simulated links against the simulation, pipelines' bubbles predicted and measured.
-"""
+"""Every way to train on several processes, simulated links, and pipelines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The comparisons with peers on this machine, one after the other, each in a process of its own and
-into its own record.
-"""
+"""The comparisons with peers on this machine, one after the other, each into its own record."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Our low-precision recipes against fp32 in every engine and against other quantizers: latency and
-output error, measured in turn.
-"""
+"""Our low-precision recipes against fp32 in every engine and against other quantizers."""
 
 from __future__ import annotations
 

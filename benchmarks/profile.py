@@ -1,6 +1,4 @@
-"""The overhead of profiling, whether its rows add up to the latency, and its FLOPs beside torch's:
-over the zoo, and for a model of 1,000 layers.
-"""
+"""The overhead of profiling, whether its rows add up, and its FLOPs beside torch's."""
 
 from __future__ import annotations
 

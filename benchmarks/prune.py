@@ -1,6 +1,4 @@
-"""The coverage of pruning over a zoo of small architectures: exact, refused or wrong, the share
-removed, and the time.
-"""
+"""The coverage of pruning over a zoo of small architectures: exact, refused or wrong."""
 
 from __future__ import annotations
 

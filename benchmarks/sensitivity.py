@@ -1,6 +1,4 @@
-"""The rank agreement of each sensitivity method with the measured loss, and its time: over the
-models with data.
-"""
+"""The rank agreement of each sensitivity method with the measured loss, and its time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a server loses and how long it takes: many clients at once, for some seconds, against
-`paifuser-lab serve` in a process of its own.
-"""
+"""What a server in a process of its own loses under many clients, and how long it takes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Groups of encoded pictures against decoded frames, sent to worker processes, and what each stage
-of a pipeline takes: a generated clip at 540p, 1080p and 4K.
-"""
+"""Groups of encoded pictures against decoded frames, and the stages of a pipeline."""
 
 from __future__ import annotations
 

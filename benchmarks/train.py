@@ -1,6 +1,4 @@
-"""What `lab.enable()` gains in training: every switch alone, all together, what the judge chose,
-and peers, in interleaved blocks of steps; and the loss after 200 steps.
-"""
+"""What `lab.enable()` gains in training, beside its switches and peers, and the loss."""
 
 from __future__ import annotations
 
