@@ -28,7 +28,7 @@ from benchmarks.profile import FlopsBench, FlopsRow
 from benchmarks.prune import PruneBench, PruneRow
 from benchmarks.sensitivity import SensitivityBench
 from benchmarks.train import TrainBench, TrainLoss, TrainRow
-from paifuser_lab.bench.header import Header, git, header
+from paifuser_lab.bench.header import Header, git
 from paifuser_lab.bench.models import HandRatio, ModelsBench
 from paifuser_lab.bench.text import number
 from paifuser_lab.errors import FileError
@@ -160,16 +160,20 @@ def test_a_block_without_a_record_names_its_command(tmp_path):
 
 
 def headed(
-    folder: Path, name: str, record: Record, processor: str = "CPU · AVX2 · 2 cores"
+    folder: Path,
+    name: str,
+    record: Record,
+    processor: str = "CPU · AVX2 · 2 cores",
+    commit: str = "abc1234",
 ) -> None:
-    """Save a record with a header of this processor."""
+    """Save a record with a header of this processor and commit."""
     known = Header(
         processor=processor,
         model="CPU",
         isa=("avx2",),
         cores=2,
         date="2026-11-25",
-        commit="abc1234",
+        commit=commit,
         versions={"torch": "2.13.0", "nncf": "3.0"},
     )
     path = record.save(folder / f"{name}.json")
@@ -291,9 +295,7 @@ def test_a_block_says_how_many_commits_have_changed_what_it_measures(tmp_path):
     assert sentence in page.read_text()
     commit(tmp_path, "measure", "variant")
     assert rewrite(tmp_path, check=True) == {}, "the check does not follow later commits"
-    content = json.loads((measured / "trust.json").read_text())
-    content["measured"] = header().model_dump(mode="json") | {"commit": f"{first}+"}
-    (measured / "trust.json").write_text(json.dumps(content), encoding="utf-8")
+    headed(measured, "trust", Record.load(MEASURED / "trust.json"), commit=f"{first}+")
     rewrite(tmp_path)
     sentence = "_Measured before 2 commits to `measure` and `variant`._\n<!-- /measured -->"
     assert sentence in page.read_text(), "counted from the record's own commit"
@@ -308,10 +310,7 @@ def test_the_training_of_both_processors_is_dated_and_followed(tmp_path):
     measured.mkdir(parents=True)
     commits = {name: commit(tmp_path, "accelerate") for name in ("train", "train-avx2")}
     for name, since in commits.items():
-        Record.load(MEASURED / "train.json").save(measured / f"{name}.json")
-        content = json.loads((measured / f"{name}.json").read_text())
-        content["measured"] = header().model_dump(mode="json") | {"commit": since}
-        (measured / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+        headed(measured, name, Record.load(MEASURED / "train.json"), commit=since)
     commit(tmp_path, "accelerate")
     text = "<!-- measured:train -->\n<!-- /measured -->\n"
     rendered = " ".join(render(text, measured, tmp_path).split())

@@ -123,10 +123,10 @@ def chromium() -> str | None:
 
 
 @contextmanager
-def serving(folder: Path, home: Path, *, dark: bool = False) -> Iterator[Lab]:
+def serving(folder: Path, home: Path) -> Iterator[Lab]:
     """A server for the notebooks in `folder`, stopped with its kernels at the end."""
     home.mkdir(exist_ok=True)
-    _write_settings(home / "settings" / "@jupyterlab", dark=dark)
+    _write_settings(home / "settings" / "@jupyterlab")
     token, port = secrets.token_hex(16), _free_port()
     with (home / "server.log").open("w") as log:
         server = subprocess.Popen(
@@ -219,10 +219,10 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _write_settings(folder: Path, *, dark: bool) -> None:
+def _write_settings(folder: Path) -> None:
     settings = {
         "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
-        "apputils-extension/themes": {"theme": f"JupyterLab {'Dark' if dark else 'Light'}"},
+        "apputils-extension/themes": {"theme": "JupyterLab Light"},
         "notebook-extension/tracker": {"windowingMode": "none", "autoStartDefaultKernel": True},
     }
     for name, values in settings.items():
