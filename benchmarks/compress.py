@@ -101,7 +101,6 @@ class CompressBench(BenchRecord):
 
     @property
     def title(self) -> str:
-        """The title of the table."""
         return (
             f"{self.model} compressed, over {len(self.seeds)} seeds, latency at batch {self.batch} "
             f"on {self.machine}"

@@ -82,7 +82,6 @@ class Int4Bench(BenchRecord):
 
     @property
     def title(self) -> str:
-        """The title of the table."""
         return (
             f"linear layers of {self.parameters / 1e6:.3g} M weights in all, one thread, on "
             f"{self.machine} ({self.capability}); × is faster than {EAGER}"

@@ -92,7 +92,6 @@ class MemoryBench(BenchRecord):
 
     @property
     def title(self) -> str:
-        """The title of the table."""
         threads = threads_of(self.threads)
         return f"a memory pool on {self.machine}, {threads}: without → with it; × is faster with it"
 

@@ -47,7 +47,6 @@ class SnapshotReading(BenchRecord):
 
     @property
     def title(self) -> str:
-        """The title of the table."""
         return f"a memory snapshot of {readable_bytes(self.file_bytes)} on {self.machine}"
 
     def table(self) -> list[dict[str, str]]:

@@ -57,7 +57,6 @@ class ReuseBench(BenchRecord):
 
     @property
     def title(self) -> str:
-        """The title of the table."""
         return f"reuse on {self.machine}, {threads_of(self.threads)}, fp32"
 
     @property

@@ -35,7 +35,6 @@ class RecipesBench(BenchRecord):
 
     @property
     def title(self) -> str:
-        """The title of the table."""
         return f"{len(self.rows)} random recipes from seed {self.seed}, on {self.machine}"
 
     @property
