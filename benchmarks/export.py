@@ -14,6 +14,7 @@ from paifuser_lab.bench.text import number, power, ratio
 from paifuser_lab.converter import export, exporters, target_of
 from paifuser_lab.errors import PaifuserError, first_line
 from paifuser_lab.records import ExporterRow, Exporters, ExportReport, Record
+from paifuser_lab.records.table import table_of
 from paifuser_lab.variant import Variant, apply
 from paifuser_lab.variant.open import load
 from paifuser_lab.variant.recipe import Recipe
@@ -23,6 +24,12 @@ from tests.support.tricky_exports import TRICKY, TrickyRow, tricky_row
 MODELS = ("resnet18", "mobilenetv2", "vit-s", "bert-base", "yolo", "swin-t")
 PRECISIONS = ("fp32", "fp16", "int8")
 NONE = "none"  # in place of a model
+HARD: Columns = {
+    "model": "name",
+    "batch": lambda row: "any" if row.dynamic else "fixed",
+    "outcome": "outcome",
+    "why": "what",
+}
 
 
 class ExportRow(Record):
@@ -85,15 +92,7 @@ class ExportBench(BenchRecord):
 
     def table_of_hard(self) -> list[dict[str, str]]:
         """The outcome of each hard model."""
-        return [
-            {
-                "model": row.name,
-                "batch": "any" if row.dynamic else "fixed",
-                "outcome": row.outcome,
-                "why": row.what,
-            }
-            for row in self.tricky
-        ]
+        return table_of(HARD, self.tricky)
 
 
 def _target_cells(row: ExporterRow, model: str) -> dict[str, str]:

@@ -118,7 +118,7 @@ def bench(
     # so small that a second thread would only be waited for
     with threads(1), progress("architectures", len(chosen) * (2 if peer else 1)) as shown:
         rows = [_row(architecture) for architecture in _each(chosen, shown)]
-        seconds = {layers: _seconds_of(_deep(layers)) for layers in depths}
+        seconds = {layers: _seconds_of(layers) for layers in depths}
         if peer:
             beside = [peer_row(one.name, RATIO) for one in _each(chosen, shown)]
     return PruneBench(
@@ -210,13 +210,10 @@ class _Deep(nn.Module):
         return output
 
 
-def _deep(layers: int) -> Workload:
+def _seconds_of(layers: int) -> float:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return Workload(_Deep(layers).eval(), torch.randn(2, 8), name=f"{layers} layers")
-
-
-def _seconds_of(work: Workload) -> float:
+        work = Workload(_Deep(layers).eval(), torch.randn(2, 8), name=f"{layers} layers")
     start = time.perf_counter()
     apply(work, RECIPE)
     return time.perf_counter() - start
