@@ -35,7 +35,6 @@ class SmallCNN(nn.Module):
         self.fc1, self.fc2 = nn.Linear(32 * width, 64), nn.Linear(64, CLASSES)
 
     def forward(self, images: Tensor) -> Tensor:
-        """A score for every class."""
         x = self.pool(self.second(self.first(images)))
         scores: Tensor = self.fc2(F.relu(self.fc1(x.flatten(1))))
         return scores
@@ -53,7 +52,6 @@ class TiedDecoder(nn.Module):
         self.head.weight = self.word.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the next word at every position."""
         x = self.word(tokens) + self.position(torch.arange(tokens.shape[1], device=tokens.device))
         for layer in self.layers:
             x = layer(x)

@@ -42,7 +42,6 @@ class SeedCNN(nn.Module):
         self.fc2 = nn.Linear(128, CLASSES)
 
     def forward(self, images: Tensor) -> Tensor:
-        """A score for every class."""
         x = self.pool(F.relu(self.conv1(images)))
         x = self.pool(F.relu(self.conv2(x)))
         scores: Tensor = self.fc2(F.relu(self.fc1(x.view(-1, 64 * 7 * 7))))
@@ -58,7 +57,6 @@ class TextClassifier(nn.Module):
         self.head = nn.Linear(256, CLASSES)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores from the pooled first token."""
         scores: Tensor = self.head(self.encoder(tokens)["pooled"])
         return scores
 
@@ -76,7 +74,6 @@ class DecoderLayer(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add both branches to the input."""
         qkv = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1))
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -96,7 +93,6 @@ class Decoder(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the next token at every position."""
         places = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.layers(self.word(tokens) + self.position(places))
         scores: Tensor = self.head(self.norm(x))

@@ -46,7 +46,6 @@ class Tied(nn.Module):
         self.head.weight = self.embedding.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the next token."""
         hidden = self.embedding(tokens)
         for block in self.blocks:
             hidden = hidden + block(hidden)

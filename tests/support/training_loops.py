@@ -30,7 +30,6 @@ class Digits(nn.Module):
         self.head = nn.Linear(8 * 2 * 2, 3)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores of three classes."""
         features = self.features(images)
         return self.head(features.view(-1, 8 * 2 * 2))
 

@@ -44,7 +44,6 @@ class Tricky(nn.Module):
         self.first, self.rest = nn.Linear(WIDTH, WIDTH), rest
 
     def forward(self, x: Tensor) -> Any:
-        """The rest of the linear layer's output."""
         return self.rest(self.first(x))
 
 
@@ -74,7 +73,6 @@ class Counter(nn.Module):
         self.register_buffer("seen", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The input times the number of calls."""
         if self.is_buffer:
             self.seen += 1
             return x * self.seen
@@ -90,7 +88,6 @@ class Recurrent(nn.Module):
         self.gru = nn.GRU(1, WIDTH, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The last state."""
         return self.gru(x[..., None])[0][:, -1]  # type: ignore[no-any-return]
 
 
@@ -110,12 +107,10 @@ class Rounded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        """The rounded values."""
         return torch.round(x * 4) / 4
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        """The gradient as it is."""
         return grad
 
 
@@ -224,7 +219,6 @@ class _Plain(nn.Module):
         self.function = function
 
     def forward(self, x: Tensor) -> Any:
-        """The function's output."""
         return self.function(x)
 
 
