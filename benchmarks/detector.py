@@ -63,8 +63,6 @@ class DetectorBench(BenchRecord):
     @property
     def summary(self) -> str:
         """The ratio of the times, and both scores."""
-        if not self.ratios:
-            return "no seed was trained in both ways"
         times = ", ".join(f"{ratio:.2f}" for ratio in self.ratios)
         means = (fmean(row.score for row in self.of(way)) for way in (PLAIN, CHOSEN))
         scores = " → ".join(f"{mean:.3f}" for mean in means)

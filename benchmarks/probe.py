@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from torch import nn
 from paifuser_lab.profiler import profile
 from paifuser_lab.widgets import Panel, show
 from paifuser_lab.workload import Workload
+
+from .profile import timed
 
 LAYERS_PER_BLOCK = 9  # the block itself is a row as well
 CREATIONS = 7
@@ -58,7 +59,7 @@ class Probe:
 
     def save(self, path: str) -> None:
         """Save the time stamps for the benchmark to read."""
-        twin_ms, twin = _timed(self.panel.brief_twin)
+        twin_s, twin = timed(self.panel.brief_twin)
         stamps = {
             "rows": len(self.profile),
             "create_ms": self.create_ms,
@@ -66,7 +67,7 @@ class Probe:
             "code_bytes": len(str(self.panel._esm).encode()),
             "style_bytes": len(str(self.panel._css).encode()),
             "twin_bytes": len(twin.encode()),
-            "twin_ms": twin_ms,
+            "twin_ms": twin_s * 1e3,
             "shown_at": self.shown_at,
             "clicked": self.clicked,
             "changed": self.changed,
@@ -74,9 +75,9 @@ class Probe:
         Path(path).write_text(json.dumps(stamps), encoding="utf-8")
 
     def _creation_ms(self) -> float:
-        elapsed_ms, panel = _timed(lambda: show(self.profile))
+        elapsed_s, panel = timed(lambda: show(self.profile))
         panel.close()
-        return elapsed_ms
+        return elapsed_s * 1e3
 
     def _note(self, change: Any) -> None:
         self.clicked.append((change["new"], _now_ms()))
@@ -84,12 +85,6 @@ class Probe:
 
 def _now_ms() -> float:
     return time.time() * 1e3
-
-
-def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
-    result = call()
-    return (time.perf_counter() - start) * 1e3, result
 
 
 def _wire_bytes(value: Any) -> int:

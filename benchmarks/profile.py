@@ -167,7 +167,7 @@ def counted_row(work: Workload, profiled: Profile) -> FlopsRow:
 
 
 def _row(work: Workload) -> ProfileRow:
-    seconds, profiled = _seconds(lambda: profile(work))
+    seconds, profiled = timed(lambda: profile(work))
     counted = counted_row(work, profiled)
     return ProfileRow(
         model=work.name,
@@ -198,12 +198,13 @@ class _Chain(nn.Module):
 def _thousand_layers() -> tuple[float, float]:
     """Seconds to profile a chain of 1,000 layers in ten runs, and to draw it as in a notebook."""
     work = Workload(_Chain(), torch.randn(1, 8), name="chain")
-    profiled_s, profiled = _seconds(lambda: profile(work, runs=10))
-    drawn_s, _ = _seconds(lambda: (profiled._repr_html_(), figure(profiled).png()))
+    profiled_s, profiled = timed(lambda: profile(work, runs=10))
+    drawn_s, _ = timed(lambda: (profiled._repr_html_(), figure(profiled).png()))
     return profiled_s, drawn_s
 
 
-def _seconds(call: Callable[[], Any]) -> tuple[float, Any]:
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """The seconds of a call, and its result."""
     start = time.perf_counter()
     result = call()
     return time.perf_counter() - start, result
