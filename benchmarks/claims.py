@@ -114,8 +114,6 @@ def _measured_on(name: str, records: Records) -> str:
 
 
 def _detector(record: DetectorBench) -> Finding | None:
-    if not record.ratios:
-        return None
     plain, chosen = (fmean(row.score for row in record.of(way)) for way in (PLAIN, CHOSEN))
     return Finding(
         f"{NAME} trained from scratch under `enable()`, {record.threads} thread",
