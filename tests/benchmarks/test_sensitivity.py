@@ -42,7 +42,8 @@ def test_each_method_is_compared_with_the_ablation_and_a_failure_does_not_end_it
     assert measured.summary.startswith("no-such-model: ")
     fisher, ablation = measured.table()
     assert fisher["method"] == "fisher" and -1 <= float(fisher["int4-weights"]) <= 1
-    assert ablation["int4-weights"] == "–" and float(ablation["seconds"]) > 0
+    assert ablation["int4-weights"] == "–" and "seconds" in ablation
+    assert all(method.seconds > 0 for method in measured.records[0].methods)
     assert "small: fisher" in measured.summary
     assert SensitivityBench.load(measured.save(tmp_path / "bench.json")) == measured
 

@@ -71,7 +71,7 @@ def test_the_notebook_records_the_panel_and_the_selections(tmp_path):
 
 def test_a_panel_too_small_is_refused():
     refused = CliRunner().invoke(benches, ["widgets", "3"])
-    assert refused.exit_code == 2 and "3 is not in the range" in refused.output
+    assert refused.exit_code == 2 and "greater than or equal to 10" in refused.output
 
 
 def test_without_playwright_the_extra_is_named(monkeypatch):
