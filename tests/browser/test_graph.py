@@ -35,7 +35,7 @@ def test_arrows_go_along_edges_and_enter_unfolds_a_block(opened, theme):
     shown, panel, _ = opened
     audit.dress(shown.page, theme)
     panel.get_by_role("button", name="fold all blocks", exact=True).click()
-    inner = panel.locator('[aria-label^="layer1.0, "]')
+    inner = panel.locator('.pf-graph-svg [aria-label^="layer1.0, "]')
     inner.wait_for(state="detached", timeout=20_000)  # Python folds: keys before it go elsewhere
     chosen = panel.locator(".pf-graph-svg [aria-selected=true]")
     panel.locator(".pf-graph-svg").focus()
