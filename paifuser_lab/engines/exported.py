@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -119,11 +119,12 @@ class Exported(Engine):
     def _in_parts(self, signature: Any, inputs: Inputs) -> Arrays | None:
         """The output by the example's session, if parts of the batch give what the whole does."""
         if signature not in self.parts:
-            parts = _over_parts(*next(iter(self.sessions.items())), signature)
-            agrees = parts is not None and _outputs_agree(parts, self.module, inputs)
+            ((_, shapes), session), *_ = self.sessions.items()
+            parts = _over_parts(shapes, session)
+            agrees = _outputs_agree(parts, self.module, inputs)
             self.parts[signature] = parts if agrees else None
-        parts = self.parts[signature]
-        return parts(inputs.tensors) if parts is not None else None
+        known = self.parts[signature]
+        return known(inputs.tensors) if known is not None else None
 
     def _session_for(self, inputs: Inputs) -> Session:
         """The session with a dynamic batch if its output equals the model's, else one for these
@@ -199,19 +200,8 @@ def _doubled(inputs: Inputs) -> Inputs:
     return inputs.map(lambda tensor: torch.cat([tensor, tensor]))
 
 
-def _over_parts(example: Any, session: Session, signature: Any) -> Session | None:
-    """The session over one part of the batch after another, if it holds that of the example several
-    times.
-    """
-    (structure, shapes), (other, larger) = example, signature
-    if other != structure or not shapes:
-        return None
-    counts = {
-        new[0] // old[0] if new[1:] == old[1:] and old[:1] > (0,) and not new[0] % old[0] else 0
-        for old, new in zip(shapes, larger, strict=True)
-    }
-    if len(counts) > 1 or 0 in counts:
-        return None
+def _over_parts(shapes: Sequence[torch.Size], session: Session) -> Session:
+    """The session of the example's shapes over one part of a larger batch after another."""
 
     def run(tensors: Arrays) -> Arrays:
         split = [torch.split(each, shape[0]) for each, shape in zip(tensors, shapes, strict=True)]

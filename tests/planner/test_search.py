@@ -423,9 +423,10 @@ def test_after_half_of_the_time_the_fastest_combinations_within_the_limit_are_me
 ):
     cut, lossy, slow = Point(keep=0.5), Point(keep=0.75), Point(threads=1)
     parts = [LAYOUT, cut, lossy, slow, BF16]
-    speedups = {LAYOUT: 1.5, cut: 2.0, lossy: 4.0, slow: 0.5}
+    speedups = {LAYOUT: 1.5, cut: 2.0, lossy: 4.0, slow: 0.8}
     both, worse = Point(engine="channels last", keep=0.5), Point(keep=0.5, threads=1)
-    unknown, losing = Point(keep=0.5, format="bf16"), Point(engine="channels last", keep=0.75)
+    unknown = Point(engine="channels last", keep=0.5, format="bf16")
+    losing = Point(engine="channels last", keep=0.75)
     measured: list[Point] = []
 
     def screened(self: Any, change: Any, *given: Any) -> screening.Screened:
@@ -450,12 +451,28 @@ def test_after_half_of_the_time_the_fastest_combinations_within_the_limit_are_me
     assert measured == [LAYOUT, cut, lossy, slow, both, BF16]
 
 
-def test_what_few_rounds_do_not_show_to_be_clearly_better_is_timed_again_with_the_leaders():
+def test_what_few_rounds_do_not_show_to_be_clearly_better_is_timed_again_with_the_leaders(
+    work, tried, monkeypatch
+):
     exact = row("exact", speedup=1.3, interval=(1.2, 1.4))
     unsure = row("unsure", speedup=2.0, interval=(1.1, 2.4), metric_lost=0.005)
     assert [each.rank for each in ranked([exact, unsure], "latency")] == [1, None]
     first, second = ranked([exact, unsure], "latency", is_guarded=False)
     assert (first.label, first.rank, second.rank) == ("unsure", 1, 2)
+
+    leading: list[Point] = []
+    found = {LAYOUT: exact, BF16: unsure}
+
+    def screened(self: Any, change: Any, *given: Any) -> screening.Screened:
+        named = {"label": change.label, "steps": change.steps}
+        return screening.Screened(found[change.point].model_copy(update=named))
+
+    monkeypatch.setattr(screening.Screen, "screened", screened)
+    monkeypatch.setattr(
+        searching._Search, "_leaders", lambda self: leading.extend(self._leading()) or iter(())
+    )
+    tried(work, LAYOUT, BF16, metric_drop=0.01)
+    assert leading == [BF16, LAYOUT]
 
 
 def test_with_time_for_one_candidate_a_search_measures_an_engine(work, tried):
