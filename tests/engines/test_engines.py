@@ -33,6 +33,10 @@ def largest_output(predict: Any, test: Any) -> float:
     return float(max(predict(batch).abs().max() for batch in test))
 
 
+def first_logits(predict: Any, test: Any) -> float:
+    return float(predict(test[0])["logits"].abs().sum())
+
+
 def run_in(work: Workload, engine: str, **options: Any) -> lab.Variant:
     return lab.apply(work, Recipe([{"backend": {"name": engine, "threads": 1, **options}}]))
 
@@ -152,6 +156,13 @@ def test_test_data_run_in_parts_no_longer_than_an_export_takes(
     engine_model: Any = run_in(work, "onnxruntime").model
     assert work.evaluate(engine_model) == pytest.approx(work.evaluate(), rel=1e-5)
     assert len(engine_model.sessions) == 2
+
+
+def test_test_data_with_another_constant_are_run_with_that() -> None:
+    batches = [{"ids": ids(4), "scale": 1.01}]
+    work = Workload(Mapped(), {"ids": ids(2), "scale": 1.0}, test=batches, metric=first_logits)
+    engine_model: Any = run_in(work, "onnxruntime").model
+    assert work.evaluate(engine_model) == pytest.approx(work.evaluate(), rel=1e-4)
 
 
 class Centred(nn.Module):
