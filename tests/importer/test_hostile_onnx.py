@@ -71,6 +71,15 @@ def test_weights_in_a_plain_file_beside_the_model_are_read(tmp_path):
     assert float(work.output().abs().sum()) == 0.0
 
 
+def test_weights_of_a_graph_in_a_node_are_among_the_files_of_a_model(tmp_path):
+    (tmp_path / "weights").write_bytes(bytes(64))
+    inner = onnx.load(with_external(tmp_path / "m.onnx", "weights", offset=0, length=64))
+    outer = onnx.load_from_string(matrix_file())
+    outer.graph.node[0].attribute.append(helper.make_attribute("body", inner.graph))
+    file = read_onnx(stored(tmp_path / "m.onnx", outer))
+    assert file.external_files == {tmp_path / "weights"}
+
+
 def test_weights_past_the_end_of_their_file_are_refused(tmp_path):
     (tmp_path / "weights").write_bytes(bytes(64))
     refused(with_external(tmp_path / "m.onnx", "weights", offset=32, length=64), "ends at byte 96")

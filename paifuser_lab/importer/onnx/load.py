@@ -17,7 +17,7 @@ from ..limits import Imported, NotConvertibleError, checked_inputs, shown
 from .convert import convert
 from .examples import examples, open_sizes, symbol_of
 from .proto import OnnxFile, read_onnx
-from .runtime import OnnxModel, external_files, runtime_outputs
+from .runtime import OnnxModel, runtime_outputs
 
 PREPROCESSING = "paifuser_lab.preprocessing"  # the property of a file that an export writes
 # relative L2 errors past which a converted module is not used: sums in another order are allowed
@@ -62,7 +62,7 @@ def load_onnx(
             f"runs in ONNX Runtime as it is, since {obstacle}; it is measured as a "
             "whole, and its layers are neither seen nor changed"
         )
-    files = (file.path, *sorted(external_files(file)))
+    files = (file.path, *sorted(file.external_files))
     return Imported(
         module,
         _call_inputs(module, tried[0]),
@@ -179,5 +179,5 @@ def _opaque(file: OnnxFile) -> OnnxModel:
     names = [value.name for value in file.inputs]
     outputs = [value.name for value in file.graph.output]
     model = OnnxModel(file.path.read_bytes(), names, outputs)
-    model.folder = str(file.path.absolute()) if file.has_external_data else ""
+    model.folder = str(file.path.absolute()) if file.external_files else ""
     return model.eval()

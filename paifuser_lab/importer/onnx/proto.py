@@ -146,12 +146,14 @@ class OnnxFile:
         return [value for value in self.graph.input if value.name not in self.weights]
 
     @cached_property
-    def has_external_data(self) -> bool:
-        return any(
-            tensor.data_location == onnx.TensorProto.EXTERNAL
+    def external_files(self) -> set[Path]:
+        """The files beside the model that hold its weights, also those of graphs in its nodes."""
+        return {
+            external_data(tensor, self.path).path
             for graph in _graphs(self.model)
             for tensor in _tensors(graph)
-        )
+            if tensor.data_location == onnx.TensorProto.EXTERNAL
+        }
 
 
 def read_onnx(path: str | Path) -> OnnxFile:

@@ -36,9 +36,7 @@ def runtime_outputs(file: OnnxFile, examples: Sequence[dict[str, Tensor]]) -> li
     }
     arrays["names"] = np.frombuffer(json.dumps(names).encode(), dtype=np.uint8)
     arrays["count"] = np.array(len(examples))
-    size = file.path.stat().st_size + sum(
-        external.stat().st_size for external in external_files(file)
-    )
+    size = sum(part.stat().st_size for part in (file.path, *file.external_files))
     with tempfile.TemporaryDirectory(prefix="paifuser-probe-") as folder:
         inputs, outputs = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
         np.savez(inputs, **arrays)
@@ -72,16 +70,6 @@ def _array(file: OnnxFile, name: str, tensor: Tensor) -> Any:
             "take from Python; export it with an input in float32."
         )
     return tensor.detach().cpu().numpy()
-
-
-def external_files(file: OnnxFile) -> set[Path]:
-    """The files beside the model that hold its weights."""
-    return {
-        file.path.parent / entry.value
-        for tensor in file.graph.initializer
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
 
 
 def _reason(file: OnnxFile, done: subprocess.CompletedProcess[bytes]) -> str:
