@@ -115,6 +115,60 @@ def test_a_port_that_is_taken_is_said_before_ray_serve_starts(monkeypatch):
         serve_on_ray(workload(), port=taken.getsockname()[1])
 
 
+class Cluster:
+    """Ray Serve on a cluster, and what was asked of it."""
+
+    def __init__(self, *, proxies, applications):
+        self.proxies, self.applications, self.asked = proxies, applications, []
+
+    def status(self):
+        return SimpleNamespace(proxies=self.proxies, applications=self.applications)
+
+    def __getattr__(self, name):
+        return lambda *args, **options: self.asked.append(name)
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """A function that lets `serve_on_ray` join a cluster, where nothing is deployed."""
+
+    def join(**state):
+        cluster = Cluster(**state)
+        room = "paifuser_lab.streaming.serving.ray_serve"
+        monkeypatch.setattr(f"{room}.connect", lambda *args, **more: True)
+        monkeypatch.setattr(f"{room}.ray_module", lambda: cluster)
+        monkeypatch.setattr(f"{room}.ray_serve_module", lambda: cluster)
+        monkeypatch.setattr(f"{room}._deploy", lambda *args: None)
+        monkeypatch.setattr(f"{room}._is_up", lambda *args: False)
+        return cluster
+
+    return join
+
+
+def test_an_application_that_runs_already_is_left_as_it_is(joined):
+    name = _plain(workload().name)
+    cluster = joined(proxies={"node": "HEALTHY"}, applications={name: "RUNNING"})
+    with pytest.raises(StreamError, match="runs on this cluster already"):
+        serve_on_ray(workload(), address="auto")
+    assert cluster.asked == ["shutdown"], "this process leaves the cluster"
+
+
+@pytest.mark.parametrize(
+    ("address", "others", "asked"),
+    [
+        ("auto", {}, ["start", "delete", "shutdown", "shutdown"]),
+        ("auto", {"other": "RUNNING"}, ["start", "delete", "shutdown"]),
+        (None, {}, ["start", "delete", "shutdown"]),
+    ],
+)
+def test_ray_serve_that_this_process_started_ends_with_it_if_no_other_uses_it(
+    joined, address, others, asked
+):
+    cluster = joined(proxies={}, applications=others)
+    serve_on_ray(workload(), address=address, port=0)
+    assert cluster.asked == asked
+
+
 def status_of(*states):
     """Ray Serve, whose application goes through these states, a look each."""
     left = list(states)

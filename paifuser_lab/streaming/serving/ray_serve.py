@@ -14,7 +14,7 @@ from typing import Any
 
 from ...arguments import check_count
 from ...errors import StreamError, first_line, optional_module
-from ...machine.cluster import connect, ray_module
+from ...machine.cluster import LOCAL, connect, ray_module
 from ...variant import Variant
 from ..model import ModelSource, portable, received
 from .service import DRAIN_S, SIGNALS, Limits, Predictor, Service, listen
@@ -82,7 +82,13 @@ def serve_on_ray(
     is_ours = connect(address, cpus=replicas)
     try:
         with _set_by_signals(stopping):
-            is_running = bool(serve.status().proxies)
+            status = serve.status()
+            is_running = bool(status.proxies)
+            if name in status.applications:
+                raise StreamError(
+                    f"An application {name!r} runs on this cluster already; end that one first, by "
+                    "Ctrl-C where it was started or with serve.delete in Python."
+                )
             if not is_running:
                 # the proxy would say what is wrong in its log alone
                 with listen(host, port) as free:
@@ -103,7 +109,9 @@ def serve_on_ray(
                     stopping.wait()
             finally:
                 serve.delete(name)
-                if not is_running and not is_ours:
+                # on a cluster of others it would outlive this process
+                ends_with_us = is_ours and address in LOCAL
+                if not (is_running or ends_with_us or serve.status().applications):
                     serve.shutdown()
     finally:
         if is_ours:
@@ -134,11 +142,6 @@ def _sent(model: ModelSource, *, trust: bool) -> Any:
 
 def _deploy(serve: Any, name: str, arguments: tuple[Any, ...], replicas: int) -> None:
     """Ask Ray Serve for the replicas."""
-    if name in serve.status().applications:
-        raise StreamError(
-            f"An application {name!r} runs on this cluster already; end that one first, by Ctrl-C "
-            "where it was started or with serve.delete in Python."
-        )
     limits: Limits = arguments[-1]
     application = serve.deployment(
         Replica,
