@@ -64,11 +64,11 @@ def plan(
         threads = max(1, torch.get_num_threads() // processes)
     else:
         slowdown, threads = 1.0, torch.get_num_threads()
-    alone = measure_step(work, inputs, target, rounds)
+    alone = whole = measure_step(work, inputs, target, rounds)
+    has_fewer = threads < torch.get_num_threads()
     with with_threads(threads):
         own = measure_step(work, share, target[: len(target) // processes], rounds)
-        whole = alone
-        if threads != torch.get_num_threads():
+        if has_fewer:
             whole = measure_step(work, inputs, target, rounds)
         context = _Context(work, processes, link, slowdown, own, whole)
         pipelined = _pipeline(context, inputs, target)
@@ -227,14 +227,16 @@ def _pipeline(context: _Context, inputs: Inputs, target: Any) -> ParallelOption:
         split="measured times",
         transfer_ms=1e3 * context.link.transfer_s(max(entries)),
     )
-    busy = slowdown * max(stage.forward_ms + stage.backward_ms for stage in record.stages)
-    step = slowdown * record.predicted_ms
     largest = max(stage.parameter_bytes for stage in record.stages)
+    update_ms = context.whole.compute.update_ms * largest / context.weights_bytes
+    microbatch_ms = max(stage.forward_ms + stage.backward_ms for stage in record.stages)
+    step = slowdown * (record.predicted_ms + update_ms)
+    busy = slowdown * (MICROBATCHES * microbatch_ms + update_ms)
     return ParallelOption(
         strategy=name,
         step_ms=step,
-        compute_ms=MICROBATCHES * busy,
-        wait_ms=step - MICROBATCHES * busy,
+        compute_ms=busy,
+        wait_ms=step - busy,
         sent_bytes=MICROBATCHES * max(entries),
         state_bytes=STATES * largest,
         reason=f"{MICROBATCHES} microbatches, {record.predicted_bubble:.0%} of the time is bubble",

@@ -10,6 +10,7 @@ from torch import nn
 
 from benchmarks.parallel_models import MODELS
 from paifuser_lab.errors import ParallelError
+from paifuser_lab.machine.host import threads
 from paifuser_lab.parallel import ColumnParallelLinear, pipeline, plan, plans, tensor_plan
 from paifuser_lab.parallel import tensor_parallel as divide
 from paifuser_lab.parallel.chain import Chain
@@ -214,6 +215,28 @@ def test_a_plan_sorts_the_strategies_and_names_the_fastest_with_its_reason(timed
     assert fast["DDP"].sent_bytes == pytest.approx(weights * 2 * 3 / 4)
     assert fast["FSDP2"].state_bytes == weights
     assert fast["tensor parallel"].state_bytes < fast["DDP"].state_bytes
+
+
+def test_processes_on_one_machine_are_predicted_with_a_share_of_its_threads(monkeypatch):
+    timed = set()
+
+    def measured(work, inputs, target, rounds=1):
+        timed.add((len(target), torch.get_num_threads()))
+        return Measured(Compute(1, 1, 1), (1.0,))
+
+    monkeypatch.setattr(plans, "measure_step", measured)
+    monkeypatch.setattr(plans, "measure_link", lambda processes: (NO_DELAY, 1.0))
+    with threads(2):
+        plan(MODELS["vit"](), 2)
+    assert timed == {(16, 2), (8, 1), (16, 1)}
+
+
+def test_a_stage_of_a_pipeline_updates_its_own_weights(monkeypatch):
+    update_ms = 1e5
+    measured = Measured(Compute(1, 1, update_ms), (1.0,))
+    monkeypatch.setattr(plans, "measure_step", lambda *arguments: measured)
+    stages = plan(MODELS["vit"](), 2, link=NO_DELAY)["pipeline, 1f1b"]
+    assert update_ms / 2 <= stages.compute_ms <= stages.step_ms < update_ms
 
 
 def test_what_is_impossible_is_in_the_plan_with_its_reason(timed):
