@@ -45,7 +45,8 @@ def run_on_ray(
     is_own = not ray.is_initialized()
     if is_own:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        options = {"env_vars": {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}}
+        threads = str(max(1, int(cpus)))
+        options = {"env_vars": {"PYTHONPATH": paths, "OMP_NUM_THREADS": threads}}
         own: dict[str, Any] = {}
         if address == "local":
             own = {"num_cpus": max(1, round(processes * cpus)), "_node_ip_address": LOCAL}

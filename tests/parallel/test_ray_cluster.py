@@ -60,8 +60,9 @@ def test_a_cluster_of_its_own_is_on_the_loopback_interface_and_tells_nobody(monk
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
     with pytest.raises(InterruptedError):
-        parallel.run_on_ray(summed, 1.5)
-    assert given["_node_ip_address"] == "127.0.0.1" and given["num_cpus"] == 2
+        parallel.run_on_ray(summed, 1.5, cpus=2)
+    assert given["_node_ip_address"] == "127.0.0.1" and given["num_cpus"] == 4
+    assert given["runtime_env"]["env_vars"]["OMP_NUM_THREADS"] == "2"
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
