@@ -13,7 +13,7 @@ from .model import ModelSource, OpenModel
 from .sink import Sink
 from .sinks import FORMATS, ParquetSink, VideoSink
 from .source import Source
-from .sources import ImageFolder, ParquetImages, VideoFile
+from .sources import GROUP, ImageFolder, ParquetImages, VideoFile
 from .stages import Decode, Encode, Infer, Overlay, Postprocess, Preprocess
 from .stream import Engine, Stream
 
@@ -55,7 +55,7 @@ def model_stream(
             f"{model} does not take images (1 or 3 channels × height × width), which a stream of "
             "frames needs."
         )
-    opened = source_of(source) if isinstance(source, str | Path) else source
+    opened = source_of(source, batch) if isinstance(source, str | Path) else source
     sink = sink_of(out, getattr(opened, "rate", 25))
     stages: list[Any] = [
         Decode(),
@@ -72,12 +72,15 @@ def answer_alone(frame: Frame) -> Frame:
     return frame.with_(image=None)
 
 
-def source_of(path: str | Path) -> Source:
-    """The source of a path: a folder of images, a Parquet file, or a video."""
+def source_of(path: str | Path, batch: int) -> Source:
+    """The source of a path: a folder of images, a Parquet file, or a video; at least a batch of
+    images is sent together.
+    """
     path = checked_path(path)
+    group = max(GROUP, batch)
     if path.is_dir():
-        return ImageFolder(path)
-    return ParquetImages(path) if path.suffix.lower() == PARQUET else VideoFile(path)
+        return ImageFolder(path, group=group)
+    return ParquetImages(path, group=group) if path.suffix.lower() == PARQUET else VideoFile(path)
 
 
 def sink_of(path: str | Path | None, rate: Any) -> Sink | None:

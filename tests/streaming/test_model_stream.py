@@ -22,7 +22,7 @@ from paifuser_lab.errors import StreamError
 from paifuser_lab.streaming import Stream
 from paifuser_lab.streaming.frame import Frame
 from paifuser_lab.streaming.model import OpenModel, portable, received
-from paifuser_lab.streaming.model_stream import model_stream
+from paifuser_lab.streaming.model_stream import model_stream, source_of
 from paifuser_lab.streaming.sinks import VideoSink
 from paifuser_lab.streaming.sources import VideoFile
 from paifuser_lab.streaming.stage import Result
@@ -77,6 +77,11 @@ def test_a_video_has_the_answers_drawn(tmp_path):
             assert one.seconds == other.seconds
             # a label lies on the upper left corner
             assert np.abs(one.image[:8, :8].astype(int) - other.image[:8, :8]).mean() > 20
+
+
+def test_as_many_images_are_sent_together_as_the_model_takes_at_once(tmp_path):
+    Image.new("RGB", (16, 8)).save(tmp_path / "black.png")
+    assert [source_of(tmp_path, batch).group for batch in (4, 32)] == [8, 32]
 
 
 def test_what_cannot_be_streamed_is_refused_before_anything_is_read(tmp_path):

@@ -15,6 +15,7 @@ from ..frame import Frame, Photos, frame_of
 from ..optional import pyarrow
 from ..source import Group, Items
 
+GROUP = 8  # images that are sent together
 SUFFIXES = (".jpg", ".jpeg", ".png")
 NAMES = ("name", "path", "key", "id")  # of a column that names images
 
@@ -24,7 +25,7 @@ class ImageFolder:
 
     can_reopen = True
 
-    def __init__(self, folder: str | Path, *, group: int = 8, rate: float = 25.0) -> None:
+    def __init__(self, folder: str | Path, *, group: int = GROUP, rate: float = 25.0) -> None:
         self.folder = checked_path(folder)
         self.name = self.folder.name
         if not folder_exists(self.folder):
@@ -104,7 +105,7 @@ class ParquetImages:
     can_reopen = True
 
     def __init__(
-        self, path: str | Path, *, column: str = "image", group: int = 8, rate: float = 25.0
+        self, path: str | Path, *, column: str = "image", group: int = GROUP, rate: float = 25.0
     ) -> None:
         self.path = checked_path(path)
         self.name = self.path.name
