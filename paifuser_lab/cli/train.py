@@ -22,8 +22,9 @@ from .bench import Json
 from .loading import Trust, load_model
 from .terminal import print_table
 
-OF_SCRIPT = ("context", "model", "arguments", "precision", "json", "processes", "restarts")
-"""The parameters that a training script has too."""
+# the parameters that a training script has too, alone and in several processes
+OF_SCRIPT = ("context", "model", "arguments", "precision", "json", "processes")
+OF_PROCESSES = ("context", "model", "arguments", "processes", "restarts")
 
 
 def train(
@@ -78,11 +79,14 @@ def train(
     checkpoint to the same losses. A script runs as it is, with `lab.enable()` in force.
     """
     if model.endswith(".py"):
-        _check_options(context, "a script", OF_SCRIPT)
         if processes > 1:
+            _check_options(context, "a script in several processes", OF_PROCESSES)
             _run_in_processes(Path(model), arguments or [], processes, restarts)
+        _check_options(context, "a script in one process", OF_SCRIPT)
         _run_script(Path(model), arguments or [], precision or "bf16", json)
         return
+    if restarts:
+        raise PaifuserError("--restarts is for a script with --processes 2 or more.")
     if arguments:
         raise PaifuserError(f"{' '.join(arguments)}: a model has no arguments; a script has.")
     work = load_model(model, trust=trust, **_untrained(model, seed, trained=trained))
@@ -119,7 +123,7 @@ def _check_options(context: typer.Context, what: str, known: tuple[str, ...]) ->
         source = context.get_parameter_source(name)
         if name not in known and source is not None and source.name == "COMMANDLINE":
             option = "--" + name.replace("_", "-")
-            raise PaifuserError(f"{option} is for training a model; {what} decides that itself.")
+            raise PaifuserError(f"{option} is not for {what}; leave it out.")
 
 
 def _run_script(path: Path, arguments: list[str], precision: str, json: Path | None) -> None:

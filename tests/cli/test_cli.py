@@ -217,8 +217,10 @@ def test_a_script_with_its_own_enable_is_accelerated_by_that(command, tmp_path, 
 def test_a_script_refuses_the_options_of_a_model(command, tmp_path):
     (tmp_path / "loop.py").write_text(SCRIPT)
     for option, sentence in {
-        ("--epochs", 3): "--epochs is for training a model",
+        ("--epochs", 3): "--epochs is not for a script in one process",
         ("--precision", "auto"): "--precision auto is not for a script",
+        ("--restarts", 1): "--restarts is not for a script in one process",
+        ("--processes", 2, "--json", "x"): "--json is not for a script in several processes",
     }.items():
         code, _, err = command("train", tmp_path / "loop.py", *option)
         assert code == 2 and sentence in err
@@ -226,6 +228,8 @@ def test_a_script_refuses_the_options_of_a_model(command, tmp_path):
     assert code == 2 and "There is no file" in err
     code, _, err = command("train", "resnet18-tiny", "more")
     assert code == 2 and "a model has no arguments" in err
+    code, _, err = command("train", "resnet18-tiny", "--restarts", 1)
+    assert code == 2 and "--restarts is for a script" in err
 
 
 def test_profile_prints_the_tree_and_advice_and_writes_record_report_and_trace(command, tmp_path):
