@@ -208,6 +208,16 @@ def check_space(folder: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder that results are written into, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"Cannot make the folder {folder}: {error.strerror}; choose another."
+        ) from error
+
+
 def cannot_write(what: str, error: OSError) -> FileError:
     """The error for a failed write: what could not be written, why, and what to do."""
     reason = error.strerror or first_line(error)

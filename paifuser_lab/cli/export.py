@@ -10,7 +10,7 @@ import typer
 
 import paifuser_lab as lab
 
-from .._files import file_exists, read_text
+from .._files import file_exists, make_folder, read_text
 from ..converter import target_of
 from ..errors import PaifuserError, first_line
 from ..records import ExporterRow, Exporters
@@ -94,7 +94,7 @@ def export(
         if save is not None:
             deployment.save(save)
         raise typer.Exit(1 if deployment.refused else 0)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     rows = []
     for target in targets:
         known = {name: chosen[name] for name in chosen if name in target.Options.model_fields}

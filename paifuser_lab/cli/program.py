@@ -273,7 +273,7 @@ def report(
     out: Out = Path("out"),
     model: Annotated[str | None, typer.Option(help="The model that the tour is about.")] = None,
     trust: Trust = False,
-    force: Force = True,
+    force: Force = False,
 ) -> None:
     """Run the tour without a browser and print its table."""
     parameters = {"trust": trust} | ({"model": model} if model else {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 import paifuser_lab as lab
 
-from .._files import write_text
+from .._files import make_folder, write_text
 from ..planner import SearchResult, searches
 from ..records import SearchGoal
 from .loading import Name, Shapes, Trust, load_model
@@ -53,6 +54,8 @@ def search(
 ) -> None:
     """Find the best recipe within limits: engine, formats, width and memory together."""
     work = load_model(model, trust=trust, shapes=shapes)
+    if out is not None:
+        make_folder(out)
     bounds = {"size_bytes": size_bytes, "peak_bytes": peak_bytes}
     shown = ""
     for found in searches(
@@ -79,7 +82,6 @@ def search(
 def _write(work: Any, found: SearchResult, out: Path) -> None:
     from ..views.page import offline_page  # matplotlib takes a second
 
-    out.mkdir(parents=True, exist_ok=True)
     found.save(out / "search.json")
     picture = lab.figure(found).svg() if found.rows else ""
     write_text(out / "search.html", offline_page(found.workload, found._repr_html_() + picture))
@@ -89,4 +91,6 @@ def _write(work: Any, found: SearchResult, out: Path) -> None:
     best.save(out / "recipe.yaml")
     if best.steps:
         lab.apply(work, best).save(out / "model")
+    elif (out / "model").exists():  # of an earlier search
+        shutil.rmtree(out / "model")
     typer.echo(f"in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import nbformat
 
-from .._files import read_text, write_text
+from .._files import make_folder, read_text, write_text
 from ..errors import FileError, PaifuserError, first_line
 from ..machine.host import usable_cores
 from ..planner.store import Runs
@@ -69,7 +69,7 @@ def sweep(
     notebook, out = Path(notebook), Path(out).resolve()
     runs = runs_of(notebook, values)
     due = [run for run in runs if replace or not _is_done(notebook, out / run.name)]
-    _make_folder(out)
+    make_folder(out)
     shared = Runs.open(study, _study_name(notebook)) if study is not None else None
     pool = _Pool(notebook, out, jobs, replace=replace, shared=shared)
     if shared is not None:
@@ -234,15 +234,6 @@ def _environment(jobs: int) -> dict[str, str]:
         "OMP_NUM_THREADS": str(max(1, usable_cores()[0] // jobs)),
         "PAIFUSER_PROGRESS": "none",
     }
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(
-            f"Cannot make the folder {out}: {error.strerror}; choose another."
-        ) from error
 
 
 def _is_done(notebook: Path, folder: Path) -> bool:

@@ -13,6 +13,7 @@ import pytest
 import paifuser_lab as lab
 from paifuser_lab._files import asset
 from paifuser_lab.cli import jupyterlab, program
+from paifuser_lab.cli.search import _write
 from paifuser_lab.planner import searching
 from paifuser_lab.planner.space import Space
 
@@ -45,6 +46,9 @@ def test_hardware_can_be_replaced_by_a_published_device(command, monkeypatch):
         (["bench", "models", "resnet18-tiny", "--seconds", "x"], "Invalid value"),
         (["memory", "resnet18-tiny", "--limit", "1 kB"], "the smallest that works is"),
         (["memory", "{folder}/none.pickle"], "none.pickle: No such file"),
+        (["search", "resnet18-tiny", "--out", "{bad}"], "Cannot make the folder"),
+        (["export", "resnet18-tiny", "--to", "onnx", "--out", "{bad}"], "Cannot make the folder"),
+        (["report", "--out", "{folder}"], "is not empty; give --force"),
     ],
 )
 def test_errors_are_one_sentence_without_a_traceback(command, tmp_path, arguments, sentence):
@@ -74,6 +78,9 @@ def test_a_search_leaves_recipe_record_page_and_model(command, tmp_path, monkeyp
     recipe = lab.Recipe.load(tmp_path / "best" / "recipe.yaml")
     assert recipe == found.best and recipe.workload == name
     assert (tmp_path / "best" / "model").exists() == bool(found.best.steps)
+    (tmp_path / "best" / "model").mkdir(exist_ok=True)
+    _write(lab.load("resnet18-tiny"), found.model_copy(update={"rows": ()}), tmp_path / "best")
+    assert not (tmp_path / "best" / "model").exists()
 
 
 def test_a_plan_can_be_saved_and_read_back(command, tmp_path):
