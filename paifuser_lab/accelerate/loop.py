@@ -209,7 +209,7 @@ class Loop:
 
     def count_passed(self) -> None:
         """Count the steps of a loop at rest that the watcher has not told of."""
-        self.steps += self.watcher.take_passed(self.leader)
+        self.steps += self.watcher.take_passed()
 
     def watch_what_is_needed(self) -> None:
         """Watch of the loop what its switches need now, and nothing else: each step pays for it."""

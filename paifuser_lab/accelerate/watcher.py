@@ -80,7 +80,8 @@ class Watcher:
         self._end: Any = None  # the hooks of optimizers' steps
         self._begin: Any = None
         self._search: Any = None
-        self._passed: dict[Optimizer, int] = {}
+        self._resting: tuple[Optimizer, ...] = ()
+        self._passed = self._counted = 0  # steps of the first of them since one was told of
         self._has_losses = False
         self._backward: Callable[..., None] | None = None
         self._scale: tuple[Callable[..., Any], Callable[..., Any]] | None = None  # before, ours
@@ -98,7 +99,7 @@ class Watcher:
             self._end = None
         self.losses.held.clear()
         self._aside.clear()
-        self._passed = {}
+        self.pass_over(())
 
     def watch(self, *, steps: bool, losses: bool) -> None:
         """Watch from now on where optimizers' steps begin, and the losses, or neither."""
@@ -114,15 +115,16 @@ class Watcher:
             self._leave_losses()
 
     def pass_over(self, optimizers: Sequence[Optimizer]) -> None:
-        """Count the steps of these optimizers from now on, and tell of one in many."""
-        self._passed = dict.fromkeys(optimizers, 0)
+        """Count the steps of the first of these optimizers from now on, and tell of one in many of
+        them; the others' are not told of.
+        """
+        self._resting = tuple(optimizers)
+        self._passed = self._counted = 0
 
-    def take_passed(self, optimizer: Optimizer | None) -> int:
-        """How many steps of an optimizer have been passed over since this was asked."""
-        passed = self._passed.get(optimizer, 0) if optimizer is not None else 0
-        if passed and optimizer is not None:
-            self._passed[optimizer] = 0
-        return passed
+    def take_passed(self) -> int:
+        """How many steps have been passed over since this was asked."""
+        new, self._counted = self._passed - self._counted, self._passed
+        return new
 
     def _watch_losses(self) -> None:
         if self._backward is None:
@@ -197,14 +199,16 @@ class Watcher:
             weight.grad = None  # such weights are passed over
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        passed = self._passed.get(optimizer)
-        if passed is not None and passed < PASS_OVER:
-            self._passed[optimizer] = passed + 1
-            return
+        if optimizer in self._resting:
+            is_first = optimizer is self._resting[0]
+            if self._passed < PASS_OVER or not is_first:
+                self._passed += is_first
+                return
         for weight, gradient in self._aside.pop(optimizer, ()):
             weight.grad = gradient
         if self._is_here():
-            self.listener.after_step(optimizer)
+            self.listener.after_step(optimizer)  # takes what was passed over
+            self._passed = self._counted = 0
 
     def _watched_backward(
         self, tensors: Tensor | Sequence[Tensor], *args: Any, **kwargs: Any

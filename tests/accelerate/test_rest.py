@@ -109,6 +109,24 @@ def test_a_loop_at_rest_is_judged_anew_when_another_one_or_other_layers_come(mon
         assert any("another loop has begun" in note for note in lab.status().notes)
 
 
+def test_a_loop_of_several_optimizers_stays_at_rest(monkeypatch):
+    model, _ = made()
+    optimizers = [
+        torch.optim.Adam(part.parameters(), lr=0.01) for part in (model.features, model.head)
+    ]
+    with accelerated(monkeypatch, short()) as meter:
+        for step in range(900):
+            images, labels = batch(step % 4)
+            nn.functional.cross_entropy(model(images), labels).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+            meter.work()
+            counted = lab.status().steps
+        assert counted == 899 and is_watched(model) == (False, False, False)
+        assert not any("another loop" in note for note in lab.status().notes)
+
+
 def test_a_switch_that_is_added_wakes_a_loop_at_rest(monkeypatch):
     model, optimizer = made()
     with accelerated(monkeypatch, short()) as meter:
