@@ -23,6 +23,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     Sampler,
+    SequentialSampler,
     default_collate,
 )
 
@@ -92,11 +93,20 @@ def divided_loader(loader: DataLoader[Any], group: Group, seed: int = 0) -> Data
             "among ranks; give a map-style dataset and a batch_size, or divide it yourself by "
             "parallel.join().rank."
         )
+    examples = len(loader.dataset)  # type: ignore[arg-type]
+    chosen: Any = loader.sampler
+    is_usual = type(chosen) in (RandomSampler, SequentialSampler) and len(chosen) == examples
+    if not is_usual or getattr(chosen, "replacement", False):
+        raise ParallelError(
+            f"The loader's {type(chosen).__name__} chooses the examples, which would be lost where "
+            "they are divided among ranks; give the data set that is meant (a Subset), or divide "
+            "it yourself by parallel.join().rank."
+        )
     sampler = EachOnce(
-        len(loader.dataset),  # type: ignore[arg-type]
+        examples,
         loader.batch_size,
         group,
-        shuffle=isinstance(loader.sampler, RandomSampler),
+        shuffle=isinstance(chosen, RandomSampler),
         seed=seed,
         drop_last=loader.drop_last,
     )

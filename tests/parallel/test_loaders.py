@@ -6,7 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 from paifuser_lab.errors import ParallelError
 from paifuser_lab.parallel import Group
@@ -61,6 +67,15 @@ def test_what_cannot_be_divided_is_refused():
 
     with pytest.raises(ParallelError, match="cannot be picked by number"):
         divided_loader(DataLoader(Endless()), Group(0, 2))
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [SubsetRandomSampler([1, 2]), RandomSampler(range(4), num_samples=2), [3, 2, 1, 0]],
+)
+def test_a_sampler_that_chooses_examples_is_refused(sampler):
+    with pytest.raises(ParallelError, match="give the data set that is meant"):
+        divided_loader(DataLoader(range(4), sampler=sampler), Group(0, 2))
 
 
 def test_a_divided_loader_keeps_its_options():
