@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -23,6 +24,7 @@ from ..model.copying import copied
 from ..records import PipelineSchedule, PipelineSlot, Profile
 from ..records.parallel import bubble
 from ..workload import Inputs, Workload
+from ..workload.data import first_batches
 from .chain import Chain, PartCost
 from .schedules import equal_split, partition, predicted_schedule, simulate, tasks_of
 
@@ -59,13 +61,16 @@ def pipeline(
 
 def batch_of(work: Workload) -> tuple[Inputs, Any]:
     """The first batch of a workload's train data; raises where it or the loss is missing."""
-    if work.loss is None or not work.train:
+    batch = None
+    if work.loss is not None and work.train is not None:
+        with closing(first_batches(work.train, work.device, "train data")) as batches:
+            batch = next(batches, None)
+    if batch is None:
         raise ParallelError(
             f"{work.name} has no loss or no train data; give the workload both: "
             "Workload(model, inputs, loss=…, train=[(inputs, target), …])."
         )
-    inputs, target = work.train[0]
-    return Inputs.of(inputs), target
+    return batch
 
 
 def part_of(inputs: Inputs, microbatches: int, name: str) -> Inputs:

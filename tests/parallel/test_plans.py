@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.data import DataLoader
 
 from benchmarks.parallel_models import MODELS
 from paifuser_lab.errors import ParallelError
@@ -255,6 +256,13 @@ def test_what_is_impossible_is_in_the_plan_with_its_reason(timed):
 def test_a_plan_that_cannot_be_made_says_why(options, part):
     with pytest.raises(ParallelError, match=part):
         plan(MODELS["cnn"](), link=NO_DELAY, **options)
+
+
+def test_a_plan_reads_the_first_batch_of_a_loader(timed):
+    work = MODELS["vit"]()
+    (inputs, target), *_ = work.train
+    work.train = DataLoader([*zip(inputs, target, strict=True)], batch_size=len(target))
+    assert plan(work, 4, link=NO_DELAY)["one process"].step_ms == pytest.approx(16)
 
 
 def test_a_workload_without_data_is_refused():
