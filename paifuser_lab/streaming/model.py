@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from ..engines import Engine
 from ..errors import StreamError, first_line
+from ..model.copying import copied
 from ..records import ImagePreprocessing
 from ..variant import Variant
 from ..variant.open import load
@@ -45,7 +46,10 @@ class OpenModel:
         self.work = _workload(source, trust=trust)
         self.name = self.work.name
         self.inputs = self.work.inputs
-        self._module = self.work.model.eval()
+        module = self.work.model
+        is_trained = any(layer.training for layer in module.modules())
+        # a training of it goes on as it was
+        self._module = copied(module).eval() if is_trained else module
         if not self.inputs.tensors or not self.inputs.is_flat:
             raise StreamError(
                 f"{self.name} takes more than tensors, so that calls cannot be joined to batches; "

@@ -25,8 +25,8 @@ from paifuser_lab.streaming.model import OpenModel, portable, received
 from paifuser_lab.streaming.model_stream import model_stream, source_of
 from paifuser_lab.streaming.sinks import VideoSink
 from paifuser_lab.streaming.sources import VideoFile
-from paifuser_lab.streaming.stage import Result
-from paifuser_lab.streaming.stages import Encode, Preprocess
+from paifuser_lab.streaming.stage import FrameError, Result
+from paifuser_lab.streaming.stages import Decode, Encode, Preprocess
 from paifuser_lab.streaming.stages.answer import Classes
 from paifuser_lab.zoo.streets import boxed_scenes
 from tests.support.clips import clip, encoded, pictures
@@ -77,6 +77,19 @@ def test_a_video_has_the_answers_drawn(tmp_path):
             assert one.seconds == other.seconds
             # a label lies on the upper left corner
             assert np.abs(one.image[:8, :8].astype(int) - other.image[:8, :8]).mean() > 20
+
+
+def test_a_model_that_is_trained_meanwhile_stays_in_training():
+    model = nn.Sequential(nn.Dropout(), nn.Flatten()).train()
+    opened = OpenModel(lab.Workload(model, torch.ones(1, 3, 2, 2)))
+    (answer,) = opened.answers([(torch.ones(3, 2, 2),)])
+    assert model.training and answer.eq(1).all()
+
+
+def test_an_array_that_is_no_image_is_set_aside_alone():
+    image = np.zeros((4, 4, 3), np.uint8)
+    frames = Decode()([image, image.astype(float), image])
+    assert [type(frame) for frame in frames] == [Frame, FrameError, Frame]
 
 
 def test_as_many_images_are_sent_together_as_the_model_takes_at_once(tmp_path):

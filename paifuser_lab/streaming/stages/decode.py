@@ -31,7 +31,14 @@ class Decode(Opened):
             return decoded_pictures(items)
         if isinstance(items, Photos):
             return decoded_photos(items)
-        return [frame_of(item) for item in items]
+        return [_frame_or_error(item) for item in items]
+
+
+def _frame_or_error(item: Any) -> Frame | FrameError:
+    try:
+        return frame_of(item)
+    except (TypeError, ValueError) as error:
+        return FrameError("decode", str(error))
 
 
 def decoded_pictures(group: Pictures) -> list[Any]:
