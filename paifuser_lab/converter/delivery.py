@@ -45,7 +45,7 @@ def deliver(stage: Path, goal: Path) -> None:
         if old.exists() and not moved:
             os.rename(old, goal)
         raise
-    if not is_folder:
+    if goal.suffix == ".onnx":  # the weights beside any other artefact are not named by content
         for file in goal.parent.glob(f"{glob.escape(goal.stem)}.*.data"):
             if _is_named_by_content(file, goal) and file.name not in moved:
                 file.unlink(missing_ok=True)  # of the file that was replaced

@@ -84,6 +84,14 @@ def staged(folder: Path, name: str, content: str = "new") -> Path:
     return folder / "stage"
 
 
+@pytest.mark.parametrize("written", ["net.pt2", "net.tensorrt/model.onnx"])
+def test_another_artefact_of_its_name_leaves_an_onnx_file_its_weights(tmp_path, written):
+    weights = tmp_path / "net.1a2b3c4d.data"
+    weights.write_text("of net.onnx")
+    deliver(staged(tmp_path, written), tmp_path / Path(written).parts[0])
+    assert weights.exists()
+
+
 @pytest.mark.parametrize(
     ("there", "written", "why"),
     [
