@@ -18,6 +18,7 @@ from ..errors import MeasureError, StoppedError, first_line
 from ..measure import in_turn, output_error
 from ..model.formats import HALVES
 from ..model.watch import FAILED, watching
+from ..model.weights import answer_hash
 from ..progress import Progress
 from .backends import backends_for
 from .blocks import FusedBlock, Rewriting, rewrite, unfuse_block
@@ -61,6 +62,7 @@ class Evaluator:
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     is_evaluating: bool = False  # while a site is evaluated: calls then are not the model's own
     inputs: dict[str, Tensor] | None = None  # of the layers of a block, while it is run once more
+    answer: str = ""  # the hash of the output of the model, unfused
 
     def run(self, call: Callable[[], Any]) -> dict[str, Evaluation]:
         """The evaluation of each site that can be fused, in one call of the model."""
@@ -98,7 +100,7 @@ class Evaluator:
                 self.is_evaluating = False
 
         with watching(self.model, enter, leave), composing():
-            call()
+            self.answer = answer_hash(call())
         return self.evaluations
 
     def _evaluate_block(self, view: View, args: Any, kwargs: Any, output: Any) -> None:
@@ -133,7 +135,13 @@ class Evaluator:
         self, call: Callable[[], Any], device: torch.device, fused: Mapping[str, str]
     ) -> tuple[float, float] | None:
         """The ms of the model unfused and as it is; None if nothing is fused or it is slow."""
-        key = "whole", tuple(fused.items())
+        key = (
+            "whole",
+            tuple(fused.items()),
+            self.answer,
+            tuple((tuple(one.shape), one.stride()) for one in self.model.parameters()),
+            torch.get_num_threads(),
+        )
         if fused and key not in self.times:
             parts: list[Any] = [
                 (module, type(module), module.class_apart)

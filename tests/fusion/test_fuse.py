@@ -24,6 +24,7 @@ from paifuser_lab.fusion.activation import Bound
 from paifuser_lab.fusion.blocks import FusedBlock
 from paifuser_lab.fusion.layers import FusedLayer
 from paifuser_lab.jobs import measuring
+from paifuser_lab.machine import threads
 from paifuser_lab.measure import output_error
 from paifuser_lab.model.watch import watching
 from paifuser_lab.model.weights import weights_hash
@@ -272,6 +273,25 @@ def test_the_whole_model_is_timed_and_reported_if_it_is_not_faster(
     assert kinds == [False, True, False]
     fusions = lab.apply(work, Recipe([{"fuse": {"off": ["*"]}}])).fusions
     assert fusions is not None and fusions.apart_ms is None and fusions.whole == ""
+
+
+def test_the_whole_model_is_timed_again_in_another_form_or_with_other_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wholes: list[Any] = []
+
+    def timed(calls: Any, device: torch.device) -> dict[str, float]:
+        wholes.extend([calls] if evaluate.AS_ONE in calls else [])
+        return dict.fromkeys(calls, 1.0) | {evaluate.APART: 2.0}
+
+    monkeypatch.setattr(evaluate, "timed", timed)
+    work = Workload(enliven(Block("residual", 8)), torch.randn(1, 8, 6, 6))
+    for steps in (["fuse"], ["layout", "fuse"], [{"fuse": {"on": ["conv"]}}]):
+        assert set(patterns(lab.apply(work, Recipe(steps)))) == {"conv"}
+    assert len(wholes) == 2, "the third is as the first"
+    with threads(2):
+        lab.fusions(work)
+    assert len(wholes) == 3
 
 
 def test_equal_sites_are_timed_once(always_quicker: list[Any]) -> None:
