@@ -280,6 +280,14 @@ def test_a_range_that_cuts_off_too_much_learns_to_be_wider_and_one_too_wide_to_b
         assert span.span.low == 0, "what begins at zero stays there"
 
 
+def test_a_range_is_learned_on_the_device_of_the_workload(monkeypatch):
+    work = Workload(nn.Sequential(nn.Linear(4, 4)), torch.randn(2, 4))
+    model = copy.deepcopy(work.model).eval()
+    monkeypatch.setattr(Workload, "device", torch.device("meta"))
+    layer: Any = prepare(work, model, {"0": "int8"}, Calibration()).layers["0"]
+    assert layer.span.powers.is_meta
+
+
 # What was trained is what runs
 
 

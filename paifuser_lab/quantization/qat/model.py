@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from ...model.fold import fold, plan_fold
@@ -63,7 +64,7 @@ def prepare(
     fold(folded, norms.items())
     spans = spans_of(work, folded, int8, calibration)
     handover_of = handovers(trace_graph(work, folded), spans) if int8 else {}
-    ranges = _ranges(spans, handover_of.values(), learns=learns)
+    ranges = _ranges(spans, handover_of.values(), work.device, learns=learns)
     layers: dict[str, QatLayer] = {}
     for layer, name in chosen.items():
         original = model.get_submodule(layer)
@@ -86,10 +87,16 @@ def prepare(
 
 
 def _ranges(
-    spans: Mapping[str, Range], all_handovers: Iterable[Handover], *, learns: bool
+    spans: Mapping[str, Range],
+    all_handovers: Iterable[Handover],
+    device: torch.device,
+    *,
+    learns: bool,
 ) -> dict[str, LearnedRange]:
     """A range for each layer; layers that read the same int8 values share one."""
-    ranges = {layer: LearnedRange(span, learns=learns) for layer, span in spans.items()}
+    ranges = {
+        layer: LearnedRange(span, learns=learns, device=device) for layer, span in spans.items()
+    }
     for handover in all_handovers:
         replaced = {ranges[reader] for reader in handover.readers}
         shared = ranges[min(handover.readers)]

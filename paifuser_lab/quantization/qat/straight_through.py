@@ -123,10 +123,10 @@ def instead(surrogate: Tensor, value: Tensor) -> Tensor:
 class LearnedRange(nn.Module):
     """A range whose ends are their starts times learned powers of e, so that signs are kept."""
 
-    def __init__(self, start: Range, *, learns: bool) -> None:
+    def __init__(self, start: Range, *, learns: bool, device: torch.device | None = None) -> None:
         super().__init__()
         self.start = start
-        self.powers = nn.Parameter(torch.zeros(2), requires_grad=learns)
+        self.powers = nn.Parameter(torch.zeros(2, device=device), requires_grad=learns)
 
     @property
     def span(self) -> Range:
