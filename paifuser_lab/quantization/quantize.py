@@ -17,7 +17,7 @@ from ..model.graph import Graph, observe
 from ..model.layers import channel_of, tied_layers
 from ..model.replace import replace_layer
 from ..model.watch import describe
-from ..model.weights import weights_hash
+from ..model.weights import answer_hash, weights_hash
 from ..records import counted
 from ..workload import Inputs, Workload, running
 from ..workload.data import calibration_batches
@@ -196,8 +196,10 @@ def spans_of(
 def _all_spans(
     work: Workload, model: nn.Module, calibration: Calibration, data: Sequence[Inputs] | None
 ) -> dict[str, Range]:
-    """The ranges of all layers' inputs, cached by the weights for other choices of layers."""
-    key = weights_hash(model), calibration
+    """The ranges of all layers' inputs, cached by the model for other choices of layers."""
+    with running(model):
+        answer = answer_hash(work.inputs.clone()(model))
+    key = weights_hash(model), answer, calibration
     cached = _calibrated.setdefault(work, {})
     if key not in cached:
         layers = [name for name, layer in model.named_modules() if obstacle(layer, "int8") is None]

@@ -21,6 +21,7 @@ from paifuser_lab.model.formats import Range, format_of, quantize, rounded
 from paifuser_lab.model.graph import observe
 from paifuser_lab.model.weights import weights_bytes
 from paifuser_lab.quantization import (
+    Calibration,
     Int8Tensor,
     Requantization,
     calibrate,
@@ -29,6 +30,7 @@ from paifuser_lab.quantization import (
     requantizations,
 )
 from paifuser_lab.quantization.layers import on_gpu
+from paifuser_lab.quantization.quantize import spans_of
 from paifuser_lab.variant.cache import _module_bytes
 from tests.support.precision import chosen, error
 
@@ -255,6 +257,14 @@ def test_ranges_come_from_the_data_and_outliers_may_be_cut(how):
     assert span.low <= 0 <= span.high
     constant = calibrate(layer, [lambda: layer(torch.zeros(2, 4))], ["0"], how)["0"]
     assert (constant.low, constant.high, constant.scale) == (0, 0, 1)
+
+
+def test_equal_weights_that_compute_something_else_have_ranges_of_their_own():
+    work = Workload(nn.Sequential(nn.ReLU(), nn.Linear(4, 4)), torch.randn(8, 4))
+    other = copy.deepcopy(work.model)
+    other[0] = nn.Identity()
+    spans = [spans_of(work, model, ["1"], Calibration())["1"] for model in (work.model, other)]
+    assert spans[0].low == 0 > spans[1].low
 
 
 def span_of(values: Tensor, how: Any) -> Range:
