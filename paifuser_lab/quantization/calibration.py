@@ -32,7 +32,7 @@ class _Histogram:
         self.low, self.high = min(self.low, float(low)), max(self.high, float(high))
 
     def count(self, values: Tensor) -> None:
-        counts = torch.histc(values.float(), BINS, self.low, self.high)
+        counts = torch.histc(values.float(), BINS, self.low, self.high).cpu()  # as the centres are
         self.counts = counts if self.counts is None else self.counts + counts
 
     @property

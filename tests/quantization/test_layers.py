@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 import paifuser_lab as lab
@@ -29,6 +30,7 @@ from paifuser_lab.quantization import (
     quantized_layer,
     requantizations,
 )
+from paifuser_lab.quantization.calibration import _Histogram
 from paifuser_lab.quantization.layers import on_gpu
 from paifuser_lab.quantization.quantize import spans_of
 from paifuser_lab.variant.cache import _module_bytes
@@ -265,6 +267,13 @@ def test_equal_weights_that_compute_something_else_have_ranges_of_their_own():
     other[0] = nn.Identity()
     spans = [spans_of(work, model, ["1"], Calibration())["1"] for model in (work.model, other)]
     assert spans[0].low == 0 > spans[1].low
+
+
+def test_a_histogram_of_values_on_a_gpu_is_where_its_centres_are():
+    histogram = _Histogram(-1.0, 1.0)
+    with FakeTensorMode():
+        histogram.count(torch.empty(8, device="cuda:0"))
+        assert histogram.counts.device == histogram.centres.device
 
 
 def span_of(values: Tensor, how: Any) -> Range:
