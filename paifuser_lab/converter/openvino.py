@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import optional_module
+from .delivery import WEIGHTS
 from .exportable import Exportable
 from .target import Conversion, Run, Target, TargetOptions
 
@@ -30,14 +32,14 @@ class OpenVinoIR(Target):
 
         from .onnx_file import OnnxFile  # and so onnx, which `openvino_core` does without
 
-        onnx, source = OnnxFile(), path.with_name(f"{path.stem}.onnx")
-        done = onnx.convert(exportable, source, onnx.checked_options(options.model_dump()))
-        model = openvino_core().read_model(str(source))
-        openvino.save_model(model, str(path), compress_to_fp16=False)
-        del model  # it maps the ONNX file
-        for file in path.parent.glob(f"{source.name}*"):
-            file.unlink()
-        return Conversion(done.notes)
+        onnx = OnnxFile()
+        with TemporaryDirectory(dir=path.parent) as folder:
+            source = Path(folder) / "model.onnx"
+            done = onnx.convert(exportable, source, onnx.checked_options(options.model_dump()))
+            model = openvino_core().read_model(str(source))
+            openvino.save_model(model, str(path), compress_to_fp16=False)
+            del model  # it maps the ONNX file
+        return Conversion(tuple(note for note in done.notes if not WEIGHTS.search(note)))
 
     def opened(self, path: Path, threads: int) -> Run:
         request = infer_request(path, threads)

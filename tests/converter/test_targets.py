@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.converter import coreml, litert, native, tensorrt
+from paifuser_lab.converter import coreml, litert, native, onnx_file, tensorrt
 from paifuser_lab.converter.aotinductor import AotInductor
 from paifuser_lab.converter.coreml import CoreML
 from paifuser_lab.converter.executorch import ExecuTorch
@@ -94,6 +94,16 @@ def test_a_target_s_file_keeps_a_variant_s_roundings(target, tmp_path):
     with torch.no_grad():
         assert error(run([images]), [variant.model(images)]) < 0.02
         assert error(run([images]), [net().model.eval()(images)]) > 1e-4, "it is rounded"
+
+
+@needs("openvino")
+def test_openvino_leaves_no_weights_of_the_onnx_file_that_it_reads(tmp_path, monkeypatch):
+    save = onnx_file._save
+    monkeypatch.setattr(onnx_file, "_save", lambda model, path, _: save(model, path, 0))
+    work = Workload(nn.Sequential(nn.Linear(32, 16)), torch.randn(2, 32), name="wide")
+    report = lab.export(work, "openvino", tmp_path / "net[1].xml", seconds=0)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["net[1].bin", "net[1].xml"]
+    assert not any("beside it" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
