@@ -29,7 +29,7 @@ class Layout(Step):
 
     def apply(self, draft: Draft) -> None:
         """Convert the weights once, and the inputs at each call."""
-        draft.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        draft.module._apply(_weight_channels_last)  # type: ignore[no-untyped-call]
         draft.module.register_forward_pre_hook(_images_channels_last, with_kwargs=True)
         images = sum(tensor.ndim == 4 for tensor in draft.work.inputs.tensors)
         draft.notes.append(
@@ -45,3 +45,8 @@ def _images_channels_last(module: nn.Module, args: Any, kwargs: Any) -> Any:
 
 def _channels_last(tensor: Tensor) -> Tensor:
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
+
+
+def _weight_channels_last(weight: Tensor) -> Tensor:
+    # `contiguous` would leave 1×1 kernels as they are, and `Module.to` cannot take weights in 5-D
+    return weight.to(memory_format=torch.channels_last) if weight.ndim == 4 else weight

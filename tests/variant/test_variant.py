@@ -370,6 +370,13 @@ def test_layout_changes_memory_and_not_values() -> None:
     )
 
 
+def test_layout_leaves_weights_of_five_dimensions_as_they_are() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Unflatten(1, (1, 4)), nn.Conv3d(1, 2, 3))
+    variant = lab.apply(Workload(model, torch.randn(1, 3, 6, 6)), Recipe(["layout"]))
+    assert variant.module[0].weight.stride() == (3, 1, 3, 3)
+    assert variant.module[2].weight.stride() == model[2].weight.stride()
+
+
 class Foreign(Trick):
     """A step of another package."""
 
