@@ -18,7 +18,7 @@ Nothing is removed from the model: every part keeps its name and weights, and ev
 forward, which runs for all other calls.
 """
 
-from .fusion_map import Choice, fuse, fuse_again, fusions
+from .fusion_map import Switches, fuse, fuse_again, fusions
 from .layers import packed_bytes
 
-__all__ = ["Choice", "fuse", "fuse_again", "fusions", "packed_bytes"]
+__all__ = ["Switches", "fuse", "fuse_again", "fusions", "packed_bytes"]

@@ -34,19 +34,6 @@ from .layers import FusedLayer, kind_of, make_fused, unfuse_layer
 from .products import site_name
 from .site_search import Site, find_sites
 
-Picked = Callable[[list[str]], set[str]]  # selects from the names of sites
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which sites are to be fused, by the names of their layers: those of `wanted` except `off`;
-    those of `on` even if fused is slower.
-    """
-
-    wanted: Picked = set
-    off: Picked = lambda sites: set()
-    on: Picked = lambda sites: set()
-
 
 @dataclass(frozen=True)
 class Switches:
@@ -83,13 +70,14 @@ def fusions(
     """The sites of a model, tried on its example inputs and timed; nothing is changed."""
     work = workload_of(subject)
     own = work.copied()
-    return fuse(own.model.eval(), work, Choice(), should_stop).fusions
+    every = lambda sites: Switches(set(sites), set(), set())
+    return fuse(own.model.eval(), work, every, should_stop).fusions
 
 
 def fuse(
     model: nn.Module,
     work: Workload,
-    choice: Choice,
+    choose: Callable[[list[str]], Switches],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Fused:
     """Fuse the sites of a model where that is correct and faster; batch-norm is folded first.
@@ -105,8 +93,9 @@ def fuse(
         fold(model, folded)
         sites = find_sites(model, trace_calls(model, call))
         layers = [site.layer for site in sites.sites if site.can_be]
-        on = choice.on(layers) | already_fused
-        switches = Switches(choice.wanted(layers) | on, choice.off(layers), on)
+        chosen = choose(layers)
+        on = chosen.on | already_fused
+        switches = Switches(chosen.selected | on, chosen.off, on)
         own = [site.layer for site in sites.sites if site.can_be and site.product is None]
         for layer in own:
             make_fused(model.get_submodule(layer))

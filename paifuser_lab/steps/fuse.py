@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from ..fusion import Choice, fuse, fuse_again, packed_bytes
+from ..fusion import Switches, fuse, fuse_again, packed_bytes
 from ..records import counted, readable_bytes
 from .step import Draft, Step, matching
 
@@ -101,11 +101,11 @@ def _may_overlap(first: str, second: str) -> bool:
     )
 
 
-def _choice_of(steps: Iterable[Step]) -> Choice:
+def _choice_of(steps: Iterable[Step]) -> Callable[[list[str]], Switches]:
     """The combined choice of the `fuse` steps of a recipe, the later ones over the earlier ones."""
     switches = [step for step in steps if isinstance(step, Fuse)]
 
-    def picked(sites: list[str]) -> tuple[set[str], set[str], set[str]]:
+    def picked(sites: list[str]) -> Switches:
         selected, off, on = set[str](), set[str](), set[str]()
         for step in switches:
             named, newly_off = _picked(_named(step.layers), sites), _picked(step.off, sites)
@@ -113,13 +113,9 @@ def _choice_of(steps: Iterable[Step]) -> Choice:
             selected |= _picked(step.layers, sites)
             off = (off - named - newly_on) | newly_off
             on = (on | newly_on) - newly_off
-        return selected, off, on
+        return Switches(selected, off, on)
 
-    return Choice(
-        lambda sites: picked(sites)[0],
-        lambda sites: picked(sites)[1],
-        lambda sites: picked(sites)[2],
-    )
+    return picked
 
 
 def _apart(sites: list[str], reason: str) -> str:

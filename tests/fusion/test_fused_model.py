@@ -18,7 +18,7 @@ from torch.nn import functional as F
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import StepError
-from paifuser_lab.fusion import Choice, fuse, onednn
+from paifuser_lab.fusion import Switches, fuse, onednn
 from paifuser_lab.fusion.blocks import FusedBlock
 from paifuser_lab.fusion.fallback import composing
 from paifuser_lab.fusion.layers import FusedLayer
@@ -376,11 +376,9 @@ def test_a_model_in_training_mode_is_fused_in_eval_mode() -> None:
             return F.dropout(F.relu(self.one(x)), 0.5, self.training)
 
     model, x = Dropped().train(), torch.randn(2, 8)
-    assert (
-        fuse(model, Workload(copy.deepcopy(model), x), Choice(wanted=set)).layers
-        == {"one": "oneDNN"}
-        and model.training
-    )
+    every = lambda sites: Switches(set(sites), set(), set())
+    done = fuse(model, Workload(copy.deepcopy(model), x), every)
+    assert done.layers == {"one": "oneDNN"} and model.training
     model.eval()
     assert joined(model, x) == 1
     with torch.no_grad():
