@@ -45,7 +45,7 @@ from ..quantization import QuantizedLayer, reduce_ranges
 from ..records import Manifest, Measurement, Origin, Record, SavedModel, SavedStep, Sketch
 from ..steps import Draft, Step, step_names
 from ..workload import Workload, running
-from .load import load_named_in_file
+from .load import TEXT, load_named_in_file
 from .model_files import is_model_file
 from .recipe import Recipe
 from .trust import check_named_in_file, names_function
@@ -186,7 +186,11 @@ def original_of(
     """
     origin = folder.saved.origin or _by_recipe(folder)
     if not trust:
-        check_named_in_file(origin.name, origin.options, folder.path)
+        # beside weights that have a hash a text is only read; in a config it may mean anything
+        checked = {
+            key: value for key, value in origin.options.items() if key != TEXT or not origin.sha256
+        }
+        check_named_in_file(origin.name, checked, folder.path)
     all_options = {**_own_options(folder, origin, options), **options}
     if not trained and origin.name in zoo.names():
         all_options["trained"] = False

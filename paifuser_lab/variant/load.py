@@ -136,8 +136,8 @@ def _origin(
     name: str, batch: int, seed: int, options: dict[str, Any], work: Workload
 ) -> Origin | None:
     """How to load the workload again; None if an option is not JSON data."""
-    if work.files and TEXT in options:  # may be a Path
-        options = options | {TEXT: str(options[TEXT])}
+    if work.files and options.get(TEXT) is not None:  # may be a Path
+        options = options | {TEXT: str(Path(options[TEXT]).absolute())}
     try:
         is_plain = json.loads(json.dumps(options)) == options
     except (TypeError, ValueError):

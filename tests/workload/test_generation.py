@@ -358,6 +358,18 @@ def test_a_text_given_as_a_path_is_named_where_the_model_is_loaded_again(folder,
     assert work.loaded_as == f"hf:{folder}" and work.origin.options == {"text": str(text)}
 
 
+def test_a_saved_model_with_a_text_is_loaded_anywhere_without_trust(
+    folder, text, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(text.parent)
+    work = lab.load(f"hf:{folder}", text=text.name)
+    saved = lab.apply(work, lab.Recipe([])).save(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    loaded = lab.load(saved)
+    assert torch.equal(loaded.test[0][1], work.test[0][1])
+    assert torch.equal(loaded.output().logits, work.output().logits)
+
+
 def test_a_folder_without_a_tokenizer_loads_and_says_so_when_text_is_given(folder, text, tmp_path):
     bare = save_tiny_llama(tmp_path / "bare")
     (bare / "tokenizer.json").unlink()
