@@ -71,7 +71,14 @@ def history_file() -> Path | None:
     if os.environ.get(HISTORY_OFF, "1") == "0":
         return None
     is_moved = "PAIFUSER_CACHE" in os.environ  # all that is kept goes there
-    folder = cache_folder() if is_moved else platformdirs.user_data_path(APP, ensure_exists=True)
+    try:
+        folder = cache_folder() if is_moved else platformdirs.user_data_path(APP)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"The folder of the history cannot be made ({first_line(error)}); make it, or set "
+            f"{HISTORY_OFF}=0."
+        ) from error
     return folder / "searches.db"
 
 

@@ -169,9 +169,8 @@ def history(work: Workload | str | None = None) -> History:
 
 def keep(work: Workload, compared: Comparison, recipes: Mapping[str, Recipe]) -> None:
     """Keep the measured rows of a comparison; a database that cannot be written only costs that."""
-    file = history_file()
     rows = [row for row in compared.rows if row.name in recipes and row.latency_ms is not None]
-    if file is None or not rows:
+    if not rows:
         return
     base = compared[compared.baseline]
     about: dict[str, Any] = {
@@ -202,6 +201,8 @@ def keep(work: Workload, compared: Comparison, recipes: Mapping[str, Recipe]) ->
     ]
     insert = "INSERT INTO measured (workload, structure, data) VALUES (?, ?, ?)"
     try:
+        if (file := history_file()) is None:
+            return
         with _opened(file) as database:
             database.executemany(
                 insert, [(about["workload"], about["structure"], data) for data in kept]
@@ -216,8 +217,7 @@ def keep(work: Workload, compared: Comparison, recipes: Mapping[str, Recipe]) ->
 
 def add_metric(work: Workload, recipe: Recipe, metric: float) -> None:
     """Add a metric to the newest row of a recipe in this session: it was evaluated after timing."""
-    file = history_file()
-    if file is None or not file.is_file() or not math.isfinite(metric):
+    if not math.isfinite(metric):
         return
     # json_extract, since `->>` needs SQLite 3.38, which systems of 2022 lack
     newest = (
@@ -230,6 +230,9 @@ def add_metric(work: Workload, recipe: Recipe, metric: float) -> None:
     )
     values = [metric, work.metric_name, structure_hash(work), SESSION, recipe.label]
     try:
+        file = history_file()
+        if file is None or not file.is_file():
+            return
         with _opened(file) as database:
             database.execute(change, values)
     except FileError as error:

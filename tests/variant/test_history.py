@@ -118,6 +118,17 @@ def test_a_damaged_or_locked_database_costs_no_measurement_and_says_so(database,
     assert len(lab.history().rows) == 1
 
 
+def test_a_folder_that_cannot_be_made_costs_no_measurement_and_says_so(database):
+    database.parent.write_text("a file where the folder would be")
+    work = workload()
+    with pytest.warns(UserWarning, match=r"not remembered: .* cannot be made .*PAIFUSER_HISTORY=0"):
+        assert measured(work)[FOLD.label].latency_ms
+    with pytest.warns(UserWarning, match=r"A metric is not remembered: .* cannot be made"):
+        remembering.add_metric(work, FOLD, 0.25)
+    with pytest.raises(FileError, match=r"cannot be made .*PAIFUSER_HISTORY=0"):
+        default_url()
+
+
 def test_a_row_of_another_version_is_named(database):
     measured(workload())
     with sqlite3.connect(database) as changing:
