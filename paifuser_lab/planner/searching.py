@@ -187,6 +187,7 @@ class _Search:
                     self.study.drop(trial)
             if not self.is_stopped:
                 yield from self._leaders()
+            if not self.is_stopped:
                 self._take_apart()
         self.is_stopped |= ending.is_stopped
         self._hand_over()
@@ -337,9 +338,15 @@ class _Search:
         if screened.variant is not None:
             self.variants[point] = screened.variant
         self._take(point, row)
+        self._heed(screened.compared)
         self.study.tell(trial, row, self._values(row), self.options.metric_drop)
         self.variants = {k: self.variants[k] for k in self._leading() if k in self.variants}
         yield self._record()
+
+    def _heed(self, compared: Comparison | None) -> None:
+        """Stop where Ctrl-C ended a comparison, which keeps its rounds; so do time and `asked`."""
+        if compared is not None and compared.is_interrupted and not self._is_over():
+            self.is_stopped = True
 
     def _take(self, point: Point, row: Candidate) -> None:
         self.rows[point] = row
@@ -383,6 +390,7 @@ class _Search:
                     self.rows[point], compared[label], compared
                 )
         self.measured = compared
+        self._heed(compared)
         yield self._record()
         for point in points:
             if self._is_over():

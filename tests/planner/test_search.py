@@ -79,6 +79,25 @@ def test_a_stopped_search_keeps_what_it_measured_and_names_what_it_did_not(work,
     assert "not measured: the search was stopped" in last.note
 
 
+@pytest.mark.parametrize(("rounds", "count"), [(2, 1), (3, 2)], ids=["a candidate", "leaders"])
+def test_ctrl_c_while_timing_stops_a_search_that_keeps_the_rounds(
+    work, tried, monkeypatch, rounds, count
+):
+    real = screening.compare
+
+    def press(done: int, so_far: Comparison) -> None:
+        raise KeyboardInterrupt
+
+    def interrupted(*given: Any, **named: Any) -> Comparison:
+        pressed = {"on_round": press} if named["rounds"] == rounds else {}
+        return real(*given, **named, **pressed)
+
+    monkeypatch.setattr(screening, "compare", interrupted)
+    last = tried(work, BF16, LAYOUT, goal="size", metric_drop=1.0)[-1]
+    assert last.is_interrupted and last.is_done and len(last.rows) == count
+    assert 1 in {candidate.rounds for candidate in last.rows}
+
+
 def test_a_search_whose_seconds_end_says_what_it_did_not_measure(work, tried):
     last = tried(work, FOLD, LAYOUT, seconds=1e-6)[-1]
     assert len(last.rows) == 1 and last.rows[0].latency_ms  # one is measured however short it is
