@@ -86,7 +86,7 @@ def train(
         work.model, work.inputs, name=work.name, loss=work.loss, train=work.train,
         test=work.test, metric=work.metric,
     )  # fmt: skip
-    with progress("training", plan.epochs * Batches(own.train or (), own.device).count) as shown:
+    with progress("training", plan.epochs * Batches(own.train, own.device).count) as shown:
         results = launch.run(
             _train_rank,
             own,

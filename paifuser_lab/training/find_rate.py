@@ -54,7 +54,7 @@ def find_rate(
             f"lowest={lowest!r} and highest={highest!r} are no range; give 0 < lowest < highest."
         )
     model = copied(work.model).train()
-    batches = Batches(work.train or (), work.device)
+    batches = Batches(work.train, work.device)
     learner = Learner(model, None, plan, work.device)
     rates = numpy.geomspace(lowest, highest, steps).tolist()
     losses: list[float] = []

@@ -71,7 +71,7 @@ def train(
     if watch_every is not None:
         check_count("watch_every", watch_every, least=0, error=StepError)
     _check_dtypes(work.model)
-    batches = Batches(work.train or (), work.device)
+    batches = Batches(work.train, work.device)
     steps = plan.epochs * batches.count
     file = None if checkpoint is None else named_file(checkpoint, work, plan, batches)
     before, watch = work.evaluate(), _PeakWatch(work.device)

@@ -21,7 +21,16 @@ from paifuser_lab.errors import FileError, PaifuserError, StepError, StoppedErro
 from paifuser_lab.records import TrainingRun
 from paifuser_lab.training import resume, workloads
 from paifuser_lab.training.rates import reaction
-from tests.support.training_runs import COUNT, Dicey, dicey, everything, pairs, stopping_after, work
+from tests.support.training_runs import (
+    COUNT,
+    SOURCES,
+    Dicey,
+    dicey,
+    everything,
+    pairs,
+    stopping_after,
+    work,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 RATE = {"learning_rate": 0.05, "epochs": 3}
@@ -44,6 +53,12 @@ def test_it_trains_the_model_in_place_and_records_every_step():
     assert record.ranges[0].step == 0 and len(record.ranges) == steps
     counts = [sum(row) for row in record.ranges[0].counts]
     assert counts == [4 * 8 + 8, 16, 8 * 3 + 3]
+
+
+def test_a_loader_of_no_known_length_is_read_in_each_epoch():
+    stream = SOURCES["a loader of no known length"]()
+    assert len(lab.train(work(train=stream), **RATE).losses) == 3 * COUNT
+    assert lab.find_rate(work(train=stream), steps=8).losses
 
 
 def test_the_record_is_saved_read_and_printed(tmp_path):

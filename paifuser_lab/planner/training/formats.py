@@ -55,7 +55,7 @@ def plan_training_formats(
     if unknown := [name for name in formats if name not in LOWER]:
         raise MeasureError(f"'{unknown[0]}' is no format to train in; there are bf16 and fp16.")
     with QUIET, preserve_rng(work.device), torch.enable_grad():
-        batches = list(islice(Batches(work.train or (), work.device).epoch(0, 0), BATCHES))
+        batches = list(islice(Batches(work.train, work.device).epoch(0, 0), BATCHES))
         model = copied(work.model).train()
         inputs, ranges = observed_layers(model, batches, objective)
         ms = layer_times(model, inputs, formats, seconds / 3)

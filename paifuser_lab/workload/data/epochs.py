@@ -30,15 +30,16 @@ class Batches:
 
     def __init__(
         self,
-        source: Iterable[Any],
+        source: Iterable[Any] | None,
         device: torch.device,
         *,
         what: str = "train data",
         change: Change | None = None,
     ) -> None:
-        self.source, self.device, self.what, self.change = source, device, what, change
-        check_source(source, what)
-        self._items: Any = source if is_list(source) else None
+        self.source: Iterable[Any] = () if source is None else source
+        self.device, self.what, self.change = device, what, change
+        check_source(self.source, what)
+        self._items: Any = self.source if is_list(self.source) else None
         self.count = self._counted()
         if not self.count:
             raise no_batch(what)
