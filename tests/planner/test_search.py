@@ -29,13 +29,14 @@ from paifuser_lab.planner import (
     searching,
     store,
 )
-from paifuser_lab.planner.halves import halves_of
+from paifuser_lab.planner.halves import blind_spot, halves_of
 from paifuser_lab.planner.predict import Predictor, expectations, in_order, parts_of
 from paifuser_lab.planner.ranking import EXACT, TIE_RATIO, nearest, ranked, with_status
 from paifuser_lab.planner.result import recipe_of, targets_of
 from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.profiler.expected import KINDS
 from paifuser_lab.records import Comparison, Measurement, Record
+from paifuser_lab.workload.generation import next_token_accuracy
 from tests.planner.conftest import BF16, FOLD, LABELS, LAYOUT, row
 from tests.support.models import Small, images
 
@@ -652,6 +653,15 @@ def test_a_loss_that_the_test_data_cannot_show_is_noted(tried):
         metric=lambda predict, test: 1.0,
     )  # fmt: skip
     assert "a loss of 1 cannot be seen" in tried(work, FOLD)[-1].note
+
+
+def test_a_metric_that_is_no_share_of_the_samples_has_no_blind_spot(work):
+    work.test, work.metric = [(images(), torch.zeros(len(images())))], lambda predict, test: 1.0
+    assert blind_spot(work, 0.01)
+    work.metric.smaller_is_better = True
+    assert not blind_spot(work, 0.01)
+    work.metric = next_token_accuracy
+    assert not blind_spot(work, 0.01)
 
 
 def test_the_best_recipe_of_a_real_search_is_one_that_it_measured():
