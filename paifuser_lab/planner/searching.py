@@ -430,7 +430,11 @@ class _Search:
         return True
 
     def _hand_over(self) -> None:
-        """Give the leaders' models to the workload's cache, so that one is applied at once."""
+        """Give the leaders' models to the workload's cache, so that one is applied at once; but not
+        those that may have read half of the test data, of which `apply` reads all.
+        """
+        if self.work.train is None and self.seen.test is not self.work.test:
+            return
         leaders = {variant.recipe.digest for variant in self.variants.values()}
         for key, variant in self.seen.variants.items():
             if variant.recipe.digest in leaders:

@@ -20,11 +20,30 @@ from ..measure.pages import return_free_memory
 from ..model.weights import answer_hash, weights_bytes, weights_hash
 from ..quantization import QuantizedLayer
 from ..workload import Workload
+from ..workload.data import data_for_evaluation
 from .recipe import Recipe
 from .variant import Variant
 
 MOST_KEPT = 12
 SHARE_OF_MEMORY = 0.2  # of the machine or the GPU, for the cached models
+
+
+class Same:
+    """An object in a key: equal to itself alone, and alive as long as the key, so that no other one
+    takes its place in memory.
+    """
+
+    def __init__(self, known: object) -> None:
+        self.known = known
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.known is other.known
+
+    def __hash__(self) -> int:
+        return id(self.known)
+
+
+Key = tuple[str, Same, Same]  # the model with its steps, the data and the loss that these read
 
 
 def kept_variant(work: Workload, recipe: Recipe) -> Variant | None:
@@ -36,16 +55,18 @@ def kept_variant(work: Workload, recipe: Recipe) -> Variant | None:
     return None
 
 
-def prefix_keys(work: Workload, recipe: Recipe, reference: Any) -> list[str]:
+def prefix_keys(work: Workload, recipe: Recipe, reference: Any) -> list[Key]:
     """A key for each prefix of the recipe, by all that the model and its numbers depend on."""
     base = (
         f"{weights_hash(work.model)} {answer_hash(reference)} {work.model} "
         f"{torch.get_num_threads()}"
     )
-    return [f"{base} {recipe[:count].digest}" for count in range(len(recipe) + 1)]
+    data = data_for_evaluation(work)
+    read = Same(None if data is None else data[0]), Same(work.loss)
+    return [(f"{base} {recipe[:count].digest}", *read) for count in range(len(recipe) + 1)]
 
 
-def longest_cached(cache: OrderedDict[str, Variant], keys: list[str]) -> tuple[int, Variant | None]:
+def longest_cached(cache: OrderedDict[Key, Variant], keys: list[Key]) -> tuple[int, Variant | None]:
     """The longest cached prefix whose variant has not been changed by hand since."""
     for count in range(len(keys) - 1, -1, -1):
         variant = cache.get(keys[count])
@@ -58,7 +79,7 @@ def longest_cached(cache: OrderedDict[str, Variant], keys: list[str]) -> tuple[i
     return 0, None
 
 
-def keep(cache: OrderedDict[str, Variant], key: str, variant: Variant) -> None:
+def keep(cache: OrderedDict[Key, Variant], key: Key, variant: Variant) -> None:
     """Add a variant to the cache and evict those that were not used for longest."""
     variant.weights_hash  # noqa: B018 (computed now, to detect later changes of the weights)
     cache[key] = variant
@@ -69,7 +90,7 @@ def keep(cache: OrderedDict[str, Variant], key: str, variant: Variant) -> None:
         return_free_memory()
 
 
-def held_bytes(cache: OrderedDict[str, Variant]) -> int:
+def held_bytes(cache: OrderedDict[Key, Variant]) -> int:
     """The memory of all cached models; a shared one counts once, copies in engines count too."""
     modules = {id(variant.module): variant.module for variant in cache.values()}
     engines = {

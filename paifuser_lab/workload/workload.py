@@ -94,7 +94,7 @@ class Workload:
         # makes a language model's tokenizer, where its files hold one
         self.make_tokenizer: Callable[[], Any] | None = None
         # What `apply` made of it, in a cache that lives as long as the workload.
-        self.variants: OrderedDict[str, Any] = OrderedDict()
+        self.variants: OrderedDict[Any, Any] = OrderedDict()
         check_names(self)
         check_runs_live(self)
         check_materialised(self)

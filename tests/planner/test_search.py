@@ -374,6 +374,17 @@ def test_a_search_leaves_the_session_s_models_and_hands_over_its_leaders_alone(w
     compare(work, apply(work, recipe_of(last, last.first.label)), rounds=1, seconds=0.1)
 
 
+def test_models_that_may_have_read_half_of_the_test_data_are_not_handed_over(work, tried):
+    choose_threads(work, torch.get_num_threads())
+    work.test, work.metric = [images(), images()], lambda predict, test: 1.0
+    tried(work, BF16, goal="size", metric_drop=1.0)
+    assert not work.variants
+    work.train = [(images(), torch.zeros(2))]
+    last = tried(work, BF16, goal="size", metric_drop=1.0)[-1]
+    handed = [variant.module for variant in work.variants.values()]
+    assert apply(work, recipe_of(last, last.first.label)).module in handed
+
+
 def test_only_the_leaders_models_are_held(work, tried, monkeypatch):
     monkeypatch.setattr(searching, "LEADERS", 1)
     held: list[int] = []

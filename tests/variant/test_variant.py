@@ -200,6 +200,21 @@ def test_a_recipe_is_applied_again_if_the_output_changed_with_equal_weights() ->
     assert old.model.scale == 1.0
 
 
+def test_a_recipe_is_applied_again_with_other_data_or_another_loss() -> None:
+    work, recipe = small(), Recipe([{"precision": {"default": "int8"}}])
+    before = lab.apply(work, recipe)
+    for name, value in (
+        ("test", [(3 * images(), None)]),
+        ("train", [(9 * images(), None)]),
+        ("loss", nn.functional.cross_entropy),
+    ):
+        setattr(work, name, value)
+        after = lab.apply(work, recipe)
+        assert after is not before and lab.apply(work, recipe) is after
+        assert (after.remembered == before.remembered) is (name == "loss")
+        before = after
+
+
 def test_the_number_of_cached_variants_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "MOST_KEPT", 3)
     work = small()
