@@ -117,16 +117,23 @@ Report = Callable[[MachineWatch, dict[str, Samples]], None]
 
 
 def _timed_until_useful(trial: Trial, rounds: int, seconds: float, report: Report) -> Timings:
-    """Time a trial; what came out useless is timed again while its seconds last."""
-    until = time.perf_counter() + seconds
-    for _ in range(MAX_ATTEMPTS):
-        began = time.perf_counter()
-        timings = _timed(trial, rounds, until - began, report)
-        took = time.perf_counter() - began
-        is_useful = timings.is_interrupted or timings.quality.state != "unusable"
-        if is_useful or time.perf_counter() + took > until:
-            break
-    return timings
+    """Time a trial; what came out useless is timed again while its seconds last. When interrupted,
+    the attempt with the most rounds is kept.
+    """
+    until, attempts = time.perf_counter() + seconds, list[Timings]()
+    with keep_when_stopped(lambda: bool(attempts)) as ending:
+        for _ in range(MAX_ATTEMPTS):
+            began = time.perf_counter()
+            timings = _timed(trial, rounds, until - began, report)
+            attempts.append(timings)
+            took = time.perf_counter() - began
+            is_useful = timings.is_interrupted or timings.quality.state != "unusable"
+            if is_useful or time.perf_counter() + took > until:
+                break
+    if not (ending.is_stopped or attempts[-1].is_interrupted):
+        return attempts[-1]
+    longest = max(reversed(attempts), key=lambda attempt: attempt.rounds)
+    return replace(longest, is_interrupted=True)
 
 
 def _timed(trial: Trial, rounds: int, seconds: float, report: Report) -> Timings:

@@ -312,6 +312,26 @@ def test_an_interrupt_keeps_the_rounds_there_are() -> None:
     assert measured.is_interrupted and measured.rounds >= 3 and len(measured.rows) == 1
 
 
+@pytest.mark.parametrize("done", [0, 1])
+def test_an_interrupt_while_a_useless_result_is_measured_again_keeps_its_rounds(
+    done: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = iter([3, done])
+
+    def pressed(*args: Any, **options: Any) -> Iterator[dict[str, Samples]]:
+        last = next(allowed)
+        for number, samples in enumerate(rounds_on_paper(*args, **options)):
+            if number == last:
+                raise KeyboardInterrupt
+            yield samples
+
+    monkeypatch.setattr(comparison, "rounds_in_turn", pressed)
+    monkeypatch.setattr(MachineWatch, "quality", lambda *_, **__: Quality(is_hopeless=True))
+    measured = lab.compare(small(), f=Recipe(["fold"]), rounds=3)
+    assert measured.is_interrupted and measured.rounds == 3
+    assert all(row.latency_ms for row in measured.rows)
+
+
 def test_an_interrupt_before_anything_was_timed_is_an_interrupt() -> None:
     work = Workload(Impatient(at=2), torch.ones(1, 2))
     with pytest.raises(KeyboardInterrupt):
