@@ -61,6 +61,7 @@ class Contender:
     prefill: Samples = field(default_factory=Samples)
     decode: Samples = field(default_factory=Samples)
     judged: tuple[float, Tensor] | None = None  # its loss on the text, and its likeliest tokens
+    written: list[int] = field(default_factory=list)  # what it writes by itself after the prompt
 
     def take_turn(self, prompt: Sequence[int], following: Sequence[int]) -> tuple[float, float]:
         """Read the prompt and append the tokens: the ms of the prompt, and of a token."""
@@ -136,7 +137,7 @@ class Contenders:
         following = greedy(first.decoder, made.prompt, made.new_tokens)
         watch = MachineWatch()
         for one in self.ready:
-            one.prefill, one.decode = Samples(), Samples()
+            one.prefill, one.decode, one.written = Samples(), Samples(), []
         with keep_when_stopped(lambda: bool(first.decode.rounds_ms)) as ending:
             turns = [partial(one.take_turn, made.prompt, following) for one in self.ready]
             for measured in texts_in_turn(watch, turns, rounds, seconds):
@@ -145,6 +146,13 @@ class Contenders:
                     one.decode.rounds_ms.append(token_ms)
                 stop_if_asked(should_stop)
         windows = [] if ending.is_stopped else self.windows
+        with keep_when_stopped() as judging:
+            for one in self.ready:
+                one.written = greedy(one.decoder, made.prompt, made.new_tokens)
+            for one in self.ready if windows else ():
+                if one.judged is None:  # once, however many prompts are compared
+                    one.judged = surprise(one.decoder, _polled(windows, should_stop))
+        windows = [] if judging.is_stopped else windows
         return GenerationComparison(
             workload=made.work.name,
             machine=machine_label(),
@@ -153,7 +161,7 @@ class Contenders:
             evaluated_tokens=sum(len(window) - 1 for window in windows),
             bytes_per_token=made.bytes_per_token,
             rounds=len(first.decode.rounds_ms),
-            is_interrupted=ending.is_stopped,
+            is_interrupted=ending.is_stopped or judging.is_stopped,
             quality=watch.quality(
                 waited_share=None,
                 spread=None,
@@ -231,20 +239,26 @@ def texts_in_turn(
                 yield [measured[place] for place in range(len(turns))]
 
 
+def _polled(
+    windows: Sequence[Sequence[int]], should_stop: ShouldStop | None
+) -> Iterator[Sequence[int]]:
+    """The windows, until a stop is asked for."""
+    for window in windows:
+        stop_if_asked(should_stop)
+        yield window
+
+
 def _rows(
     made: Generation,
     contenders: Sequence[Contender],
     following: Sequence[int],
     windows: Sequence[Sequence[int]],
 ) -> list[GenerationRow]:
-    """A row of each contender, evaluated on the text, with what it writes by itself."""
+    """A row of each contender, with what is known of it: its loss on the text, what it wrote."""
     rows, first, likely = list[GenerationRow](), contenders[0], Tensor()
     for one in contenders:
-        if windows and one.judged is None:  # once, however many prompts are compared
-            one.judged = surprise(one.decoder, windows)
         loss, own = one.judged if windows and one.judged else (None, None)
         likely = own if one is first and own is not None else likely
-        written = greedy(one.decoder, made.prompt, len(following))
         rows.append(
             GenerationRow(
                 name=one.name,
@@ -255,7 +269,7 @@ def _rows(
                 size_bytes=one.size_bytes,
                 loss=loss,
                 agreement=None if own is None else float((own == likely).float().mean()),
-                **text_of(made, written, following),
+                **(text_of(made, one.written, following) if one.written else {}),
             )
         )
     return rows

@@ -8,7 +8,7 @@ dynamic one copies all of them for each token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -254,7 +254,7 @@ def speculative(
     return Speculated(tokens[len(text) :], calls, drafted, accepted)
 
 
-def surprise(decoder: Decoder, windows: Sequence[Sequence[int]]) -> tuple[float, Tensor]:
+def surprise(decoder: Decoder, windows: Iterable[Sequence[int]]) -> tuple[float, Tensor]:
     """The mean cross-entropy of each next token of these texts, whose exponential is the
     perplexity, and the token that is the most likely at each place.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain, repeat
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -312,6 +314,22 @@ def test_lengths_of_a_prompt_share_files_and_evaluation_but_no_rounds(work, monk
         long = contenders.compare(work.generation(8, 3), rounds=1)
     assert (short.prompt_tokens, long.prompt_tokens, short.rounds, long.rounds) == (4, 8, 2, 1)
     assert len(judged) == 1 and short.rows[0].loss == long.rows[0].loss is not None
+
+
+def test_a_stop_while_the_text_is_judged_keeps_the_timings(work, rounded, monkeypatch):
+    polled = chain([False, False], repeat(True))
+    options = {"prompt_tokens": 8, "new_tokens": 4, "rounds": 2, "seconds": 5}
+    stopped = lab.compare_generation(work, rounded, should_stop=lambda: next(polled), **options)
+
+    def pressed(decoder, windows):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("paifuser_lab.variant.generation.surprise", pressed)
+    interrupted = lab.compare_generation(work, rounded, **options)
+    for done in (stopped, interrupted):
+        assert done.is_interrupted and done.rounds == 2 and done.evaluated_tokens == 0
+        assert all(row.decode and row.loss is None for row in done.rows)
+        assert done.rows[0].same_tokens == 4
 
 
 def test_a_file_of_llama_cpp_is_opened_once_for_all_calls_of_a_length(work, tmp_path, monkeypatch):
