@@ -25,9 +25,12 @@ class Course:
         steps: int,
         losses: Iterable[float] = (),
         history: History | None = None,
+        *,
+        smaller_is_better: bool = False,
     ) -> None:
         self.plan, self.losses = plan, list(losses)
         self.history = history or History()
+        self.smaller_is_better = smaller_is_better  # of the metric
         self.reaction = reaction(plan.react, self.losses, plan.react_window)
         self.precision = PrecisionSchedule(plan, steps)
         for loss in self.losses:
@@ -44,12 +47,13 @@ class Course:
         """Note that an epoch is over, and the metric after it."""
         self.history.epoch_ends.append(len(self.losses))
         if metric is not None:
-            self.history.metrics.append(metric if math.isfinite(metric) else -math.inf)
+            worst = math.inf if self.smaller_is_better else -math.inf
+            self.history.metrics.append(metric if math.isfinite(metric) else worst)
 
     @property
     def is_idle(self) -> bool:
-        """Whether as many epochs as the plan waits for brought no new lowest mean loss, or no new
-        highest metric.
+        """Whether as many epochs as the plan waits for brought no new lowest mean loss, or no
+        better metric.
         """
         if self.plan.patience is None or not self.history.epoch_ends:
             return False
@@ -58,7 +62,8 @@ class Course:
             finite_mean(self.losses[start:end])
             for start, end in zip([0, *ends], ends, strict=False)
         ]
-        costs = means if self.plan.stop_on == "loss" else [-value for value in self.history.metrics]
+        sign = 1 if self.smaller_is_better else -1
+        costs = means if self.plan.stop_on == "loss" else [sign * m for m in self.history.metrics]
         return len(costs) - 1 - costs.index(min(costs)) >= self.plan.patience
 
     @property
@@ -70,7 +75,8 @@ class Course:
         ]
         epochs = counted(self.plan.patience or 0, "epoch")
         is_loss = self.plan.stop_on == "loss"
-        words = "the mean loss has not fallen" if is_loss else "the metric has not risen"
+        moved = "fallen" if is_loss or self.smaller_is_better else "risen"
+        words = f"the {'mean loss' if is_loss else 'metric'} has not {moved}"
         words = f"stopped early: {words} in {epochs}"
         ends = [(len(self.losses), words)] if self.is_idle else []
         return sorted([*self.precision.marks, *rates, *ends], key=lambda mark: mark[0])

@@ -41,6 +41,7 @@ class Hooks:
     should_stop: Callable[[], bool] = lambda: False
     before_step: BeforeStep = lambda done: None
     metric: Callable[[], float | None] = lambda: None  # asked after each epoch, before it is stored
+    smaller_is_better: bool = False  # of the metric
     on_step: Callable[[Any], None] = lambda run: None  # the `Run`, after each step
     save_every_s: float | None = None  # None is SAVE_EVERY_S
     synchroniser: Synchroniser = field(default_factory=Synchroniser)

@@ -63,7 +63,7 @@ class TrainPlan(Training):
     )
     stop_on: Literal["loss", "metric"] = Field(
         default="loss",
-        description="the best is the lowest mean loss, or the highest metric on the test data",
+        description="the best is the lowest mean loss, or the best metric on the test data",
     )
     bad_steps: int | None = Field(
         default=None,

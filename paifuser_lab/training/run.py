@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -48,7 +48,7 @@ class Run:
         self.model, self.plan = learner.parts["model"], learner.plan
         learner.synchroniser = hooks.synchroniser
         self.epoch = self.step = 0
-        self.course = Course(self.plan, self.steps)
+        self.course = self._course()
         self.layers = range_layers(self.model) if hooks.watch_every else []
         self.seconds, self.since = 0.0, time.monotonic()
         self._waited_ms = 0.0  # for the batch of this step
@@ -315,7 +315,15 @@ class Run:
     def _restore(self) -> None:
         """Restore the last valid checkpoint."""
         self.epoch, self.step = self.valid.epoch, self.valid.step
-        history = History.of(self.valid.history)
-        self.course = Course(self.plan, self.steps, self.valid.losses, history)
+        self.course = self._course(self.valid.losses, History.of(self.valid.history))
         self.learner.skipped = self.valid.skipped
         self.learner.restore(self.valid.tensors, self.valid.scaler)
+
+    def _course(self, losses: Sequence[float] = (), history: History | None = None) -> Course:
+        return Course(
+            self.plan,
+            self.steps,
+            losses,
+            history,
+            smaller_is_better=self.hooks.smaller_is_better,
+        )

@@ -83,6 +83,7 @@ def train(
         hooks = Hooks(
             should_stop=should_stop or Hooks.should_stop,
             metric=partial(_metric, work) if plan.stop_on == "metric" else Hooks.metric,
+            smaller_is_better=work.smaller_is_better,
             on_step=teller,
             save_every_s=save_every_s,
             synchroniser=synchroniser or Synchroniser(),

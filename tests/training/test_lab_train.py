@@ -379,6 +379,16 @@ def test_it_stops_early_when_the_metric_no_longer_rises_and_resumes_to_the_same_
     assert TrainingRun.load(resumed.save(tmp_path / "run.json")).metrics == whole.metrics
 
 
+def test_it_stops_early_when_a_metric_that_is_better_when_smaller_no_longer_falls():
+    asked = iter([9.0, 8.0, 7.0, math.inf, 7.0, 7.0])
+    metric = lambda predict, test: next(asked)
+    metric.smaller_is_better = True
+    subject = work(test=pairs(2), metric=metric)
+    record = lab.train(subject, epochs=9, patience=2, stop_on="metric", learning_rate=0.05)
+    assert record.metrics == (8.0, 7.0, math.inf, 7.0)
+    assert record.events[-1].what == "stopped early: the metric has not fallen in 2 epochs"
+
+
 def test_stopping_on_a_metric_that_there_is_not_is_refused():
     with pytest.raises(StepError, match="has no metric on test data to stop on; give the workload"):
         lab.train(work(), stop_on="metric", patience=1)
