@@ -354,3 +354,23 @@ def test_only_the_cut_that_changes_the_output_or_that_on_other_inputs_is_left_ou
     assert any("'one': without it the output differs by" in note for note in variant.notes)
     for inputs in (work.inputs, Inputs.of(-work.inputs.tensors[0])):
         assert gap(masked(work.model, variant.module), variant.module, inputs) < EXACT
+
+
+class Centred(nn.Module):
+    """Subtracts a tensor that is no buffer, in the layer that flattens its channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1)
+        self.one, self.two, self.head = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.two(torch.relu(self.one(x - self.mean))))
+        return self.head(torch.flatten(x.mean((2, 3), keepdim=True), 1))
+
+
+def test_a_layer_with_a_tensor_that_is_no_buffer_is_pruned():
+    work = work_of(Centred(), images())
+    variant = pruned(work)
+    assert variant.module.one.out_channels == 8 and variant.module.two.out_channels == 8
+    assert gap(masked(work.model, variant.module), variant.module, work.inputs) < EXACT

@@ -111,7 +111,7 @@ def _user_attributes(module: nn.Module, by_value: dict[int, int]) -> Iterator[tu
     for attribute, value in list(vars(module).items()):
         if not attribute.startswith("_") and attribute != "training":
             new = _replaced(value, by_value)
-            if new != value:
+            if new is not value and new != value:  # tensors and arrays have no one truth
                 yield attribute, new
 
 
