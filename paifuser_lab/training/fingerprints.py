@@ -142,7 +142,7 @@ def loss_value(loss: Loss, model: nn.Module, batches: Batches) -> str:
         output = pytree.tree_map_only(Tensor, made_up, batch.inputs.clone()(model))
         try:
             return f"{float(loss(output, batch.target)):.5g}"
-        except (ArithmeticError, RuntimeError, TypeError, ValueError):
+        except Exception:  # the user's code may check its inputs in any way
             return ""
 
 

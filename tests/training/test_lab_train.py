@@ -184,6 +184,15 @@ def test_a_finished_run_is_not_repeated(tmp_path):
     assert again.losses == record.losses and "nothing was trained anew" in again.notes[0]
 
 
+def test_a_loss_that_refuses_made_up_outputs_is_trained_with_a_checkpoint(tmp_path):
+    def loss(scores, labels):
+        assert scores.requires_grad, "they are not the model's"
+        return F.cross_entropy(scores, labels)
+
+    record = lab.train(work(loss=loss), checkpoint=tmp_path / "run.safetensors", **RATE)
+    assert len(record.losses) == 3 * COUNT
+
+
 @pytest.fixture
 def stopped(tmp_path):
     path = tmp_path / "run.safetensors"
