@@ -24,6 +24,7 @@ from ..workload.data import Batch, Batches
 from ..workload.seeding import preserve_rng
 from .learner import Learner
 from .plan import TrainPlan
+from .run import checked_loss, named_failure
 from .workloads import loss_of, objective_of, plan_of
 
 SMOOTHING = 0.9  # of the running mean of losses
@@ -67,12 +68,13 @@ def find_rate(
     ):
         for rate, batch in zip(rates, _endless(batches, plan), strict=False):
             stop_if_asked(should_stop)
-            loss = learner.loss(partial(objective, model, batch.inputs.clone(), batch.target))
-            losses.append(float(loss.detach()))
-            shown.advance(doing=f"rate {rate:.2g} · loss {losses[-1]:.4g}")
-            if not math.isfinite(losses[-1]) or _has_diverged(losses):
-                break
-            learner.take_step(loss, rate)
+            with named_failure(f"step {len(losses) + 1} of {steps}"):
+                loss = learner.loss(partial(objective, model, batch.inputs.clone(), batch.target))
+                losses.append(checked_loss(loss))
+                shown.advance(doing=f"rate {rate:.2g} · loss {losses[-1]:.4g}")
+                if not math.isfinite(losses[-1]) or _has_diverged(losses):
+                    break
+                learner.take_step(loss, rate)
     if not math.isfinite(losses[0]):
         raise StepError(
             f"the loss of {work.name} is {losses[0]} before the first step; look for a NaN or an "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -150,9 +150,9 @@ class Run:
         restore = saved_buffers(self.model) if self.plan.allowed_bad_steps else None
         is_watched = bool(self.layers) and len(self.losses) % self.hooks.watch_every == 0
         self.learner.watched = self.layers if is_watched else []
-        try:
+        with named_failure(self._where()):
             loss = self.learner.loss(partial(self._objective_of, batch), is_lower=is_lower)
-            value = self.hooks.synchroniser.mean_loss(self._checked(loss))
+            value = self.hooks.synchroniser.mean_loss(checked_loss(loss))
             is_good = math.isfinite(value)
             if is_good:
                 is_good = self.learner.take_step(loss, rate)
@@ -164,12 +164,6 @@ class Run:
                 self._allow_bad_step(batch, problem, is_lower=is_lower)
                 if restore is not None and not math.isfinite(value):
                     restore()
-        except PaifuserError:
-            raise
-        except Exception as error:
-            raise StepError(
-                f"{self._where()} fails ({type(error).__name__}: {first_line(error).rstrip('.')})."
-            ) from error
         learner, took = self.learner, 1e3 * (time.monotonic() - began)
         facts = StepFacts(
             rate,
@@ -207,22 +201,6 @@ class Run:
                 layer = first_nan(self.model, run, is_bad=is_not_finite)
         began = f"; it began in {part}{describe(self.model, layer)}" if layer is not None else ""
         raise StepError(self._not_finite(problem, began))
-
-    def _checked(self, loss: Any) -> float:
-        """The value of a loss, which must be one finite number with a gradient."""
-        if not isinstance(loss, Tensor) or loss.numel() != 1:
-            problem = (
-                f"has shape {tuple(loss.shape)}"
-                if isinstance(loss, Tensor)
-                else f"is a {type(loss).__name__}"
-            )
-            raise StepError(f"the loss {problem}; let it be one number, such as the mean.")
-        if not loss.requires_grad:
-            raise StepError(
-                "the loss does not depend on any weight that can be trained; is it cut off by "
-                "detach or no_grad?"
-            )
-        return float(loss.detach())
 
     def _not_finite(self, problem: str, began: str) -> str:
         """The message about a loss that is not finite: where, what remains of the training, and
@@ -327,3 +305,32 @@ class Run:
             history,
             smaller_is_better=self.hooks.smaller_is_better,
         )
+
+
+def checked_loss(loss: Any) -> float:
+    """The value of a loss, which must be one number with a gradient."""
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        problem = (
+            f"has shape {tuple(loss.shape)}"
+            if isinstance(loss, Tensor)
+            else f"is a {type(loss).__name__}"
+        )
+        raise StepError(f"the loss {problem}; let it be one number, such as the mean.")
+    if not loss.requires_grad:
+        raise StepError(
+            "the loss does not depend on any weight that can be trained; is it cut off by "
+            "detach or no_grad?"
+        )
+    return float(loss.detach())
+
+
+@contextmanager
+def named_failure(where: str) -> Iterator[None]:
+    """Say in a sentence what fails in a step, such as the user's model or loss."""
+    try:
+        yield
+    except PaifuserError:
+        raise
+    except Exception as error:
+        problem = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
+        raise StepError(f"{where} fails ({problem}).") from error

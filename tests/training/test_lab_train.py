@@ -577,6 +577,27 @@ def test_a_range_of_rates_that_is_none_is_refused(options):
         lab.find_rate(work(), **options)
 
 
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        (
+            {"loss": lambda scores, labels: F.cross_entropy(scores, labels, reduction="none")},
+            r"^the loss has shape \(5,\); let it be one number",
+        ),
+        (
+            {"loss": lambda scores, labels: F.cross_entropy(scores.detach(), labels)},
+            r"^the loss does not depend on any weight",
+        ),
+        ({"train": [(torch.zeros(5, 4), torch.arange(5))]}, r"^step 1 of 8 fails \(IndexError: "),
+    ],
+)
+def test_the_rate_finder_refuses_a_step_that_fails_as_training_does(known, message):
+    with pytest.raises(StepError, match=message):
+        lab.find_rate(work(**known), steps=8)
+    with pytest.raises(StepError, match=message.replace("step 1 of 8", "epoch 1, step 1 of 1")):
+        lab.train(work(**known), **RATE)
+
+
 def test_tensorboard_reads_what_was_logged(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
