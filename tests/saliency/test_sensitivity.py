@@ -19,7 +19,7 @@ import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.model.formats import rounded
 from paifuser_lab.records import Sensitivity
-from paifuser_lab.saliency import estimation
+from paifuser_lab.saliency import estimation, probes
 from paifuser_lab.saliency.methods import ESTIMATORS
 from paifuser_lab.saliency.methods.fisher import one_by_one
 from paifuser_lab.saliency.subject import Batch
@@ -302,6 +302,25 @@ def test_resuming_a_record_recomputes_nothing(monkeypatch):
         work, formats=("int8",), methods=("ablation",), error=1e-9, resume=joined
     )
     assert again.rows == joined.rows
+
+
+def test_a_trace_that_goes_on_draws_other_probes(monkeypatch):
+    drawn: list[list[float]] = []
+    signs = probes.signs
+
+    def noted(like: Tensor, generator: torch.Generator) -> Tensor:
+        vector = signs(like, generator)
+        drawn.append(vector.flatten().tolist())
+        return vector
+
+    monkeypatch.setattr(probes, "signs", noted)
+    work, part = classes(batches=1), None
+    options = {"formats": ("int8",), "methods": ("trace",), "layers": "0"}
+    for samples in (1, 2, 3):
+        part = lab.sensitivity(work, **options, resume=part, should_stop=lambda: True)
+        assert part["0"].curvature.trace.samples == samples
+    assert len(drawn) == 3 * 2 * probes.PILOT_PROBES
+    assert len(set(map(tuple, drawn))) == len(drawn)
 
 
 def test_methods_and_layers_are_added_to_an_earlier_record():

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from ...records import Curvature, Estimate, Sensitivity
+from ...workload.seeding import seed_of
 from ..curvature import slope
 from ..probes import ProbeMethod, choose_method, joint
 from ..subject import Batch, Key, Subject
@@ -62,11 +63,15 @@ class Trace(Estimator):
         return {key.layer: Curvature(trace=trace) for key, trace in means.items()}
 
     def earlier(self, record: Sensitivity) -> dict[Key, Estimate]:
-        return {
+        known = {
             Key(row.layer, ""): row.curvature.trace
             for row in record.rows
             if row.curvature and row.curvature.trace
         }
+        if known:  # repeated probes would make the mean seem more precise than it is
+            done = sum(estimate.samples or 1 for estimate in known.values())
+            self.generator.manual_seed(seed_of(self.subject.seed, done))
+        return known
 
     def _scale(self, key: Key) -> float:
         change = self.subject.weight_change(key)
