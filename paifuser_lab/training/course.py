@@ -78,7 +78,8 @@ class Course:
         moved = "fallen" if is_loss or self.smaller_is_better else "risen"
         words = f"the {'mean loss' if is_loss else 'metric'} has not {moved}"
         words = f"stopped early: {words} in {epochs}"
-        ends = [(len(self.losses), words)] if self.is_idle else []
+        is_early = self.is_idle and len(self.history.epoch_ends) < self.plan.epochs
+        ends = [(len(self.losses), words)] if is_early else []
         return sorted([*self.precision.marks, *rates, *ends], key=lambda mark: mark[0])
 
 

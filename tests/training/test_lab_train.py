@@ -362,6 +362,9 @@ def test_it_stops_early_when_the_mean_loss_no_longer_falls(tmp_path):
     assert record.events[-1].what == "stopped early: the mean loss has not fallen in 2 epochs"
     again = lab.train(work(), checkpoint=path, **options)
     assert again.losses == record.losses and "nothing was trained anew" in again.notes[0]
+    planned = lab.train(work(), **options | {"epochs": len(record.epoch_ends)})
+    assert planned.losses == record.losses
+    assert not planned.events, "as many epochs as were planned are no early end"
 
 
 def test_it_stops_early_when_the_metric_no_longer_rises_and_resumes_to_the_same_end(tmp_path):
