@@ -37,9 +37,15 @@ Change = Callable[[Any], Any]  # applied to a module or a tensor
 
 
 def try_alternatives(
-    model: nn.Module, operators: Operators, own_ms: dict[str, float], machine: Hardware
+    model: nn.Module,
+    operators: Operators,
+    own_ms: dict[str, float],
+    machine: Hardware,
+    device: torch.device,
 ) -> dict[str, tuple[Alternative, ...]]:
-    """Time the steps that could help on the costliest layers, for a few seconds at most."""
+    """Time the steps that could help on the costliest layers, for a few seconds at most; those
+    without weights run on `device`.
+    """
     if isinstance(model, torch.jit.ScriptModule):  # its layers are compiled and do not run alone
         return {}
     groups = _equal_layers(model, operators)
@@ -51,18 +57,20 @@ def try_alternatives(
             break
         covered += spent[key]
         layers = groups[key]
-        tried = tuple(
-            _tried(model.get_submodule(layers[0]), operators.input_shapes[layers[0]][0], machine)
-        )
-        alternatives |= dict.fromkeys(layers, tried)
+        module, shape = model.get_submodule(layers[0]), operators.input_shapes[layers[0]][0]
+        alternatives |= dict.fromkeys(layers, tuple(_tried(module, shape, machine, device)))
     return alternatives
 
 
-def _tried(module: nn.Module, shape: tuple[int, ...], machine: Hardware) -> Iterator[Alternative]:
+def _tried(
+    module: nn.Module, shape: tuple[int, ...], machine: Hardware, device: torch.device
+) -> Iterator[Alternative]:
     """The result of each step on a layer; none for a layer that does not run alone."""
+    device = next((weight.device for weight in module.parameters()), device)
     for step, change in _trials(machine, module, is_image=len(shape) == 4):
         try:
-            yield _try(module, shape, step, change)
+            here_ms, there_ms = _times(module, shape, change, device)
+            yield Alternative(step=step, here_ms=here_ms, there_ms=there_ms)
         except Exception as error:
             logger.info(
                 "%s was not tried alone with %s: %s",
@@ -126,9 +134,10 @@ def _is_spatial(operators: list[str]) -> bool:
     )
 
 
-def _try(module: nn.Module, shape: tuple[int, ...], step: Options, change: Change) -> Alternative:
+def _times(
+    module: nn.Module, shape: tuple[int, ...], change: Change, device: torch.device
+) -> tuple[float, float]:
     """Median times of the layer as it is and changed, call after call in turn."""
-    device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
     here = copy.deepcopy(module).eval()
     x = torch.rand(shape, device=device, dtype=float_dtype(module))
     there, y = change(copy.deepcopy(here)), change(x)
@@ -137,6 +146,4 @@ def _try(module: nn.Module, shape: tuple[int, ...], step: Options, change: Chang
         for _ in range(ROUNDS + 1):
             for is_changed, call in ((False, lambda: here(x)), (True, lambda: there(y))):
                 taken[is_changed].append(timed_ms(call, device))
-    return Alternative(
-        step=step, here_ms=median(taken[False][1:]), there_ms=median(taken[True][1:])
-    )
+    return median(taken[False][1:]), median(taken[True][1:])

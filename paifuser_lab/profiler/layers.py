@@ -189,7 +189,11 @@ def _measure_details(observation: Observation, shown: Progress, *, backward: boo
         observation.timeline = call_timeline(observation, events)
         shown.advance(doing="memory")
         observation.alternatives = try_alternatives(
-            work.model, observation.operators, observation.runs[-1].own_ms, observation.machine
+            work.model,
+            observation.operators,
+            observation.runs[-1].own_ms,
+            observation.machine,
+            work.device,
         )
         shown.advance(doing="alternatives")
         if backward:

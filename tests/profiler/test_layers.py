@@ -16,6 +16,7 @@ import paifuser_lab as lab
 from paifuser_lab import Profile, Workload
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.profiler import alternatives
 from paifuser_lab.profiler import layers as profiling
 from paifuser_lab.profiler.alternatives import try_alternatives
 from paifuser_lab.profiler.operators import watch_operators
@@ -260,10 +261,28 @@ def test_int8_is_tried_on_a_layer_where_the_hardware_is_fast_in_it(
     model = nn.Sequential(layer)
     with torch.no_grad():
         seen = watch_operators(model, lambda: lambda: model(inputs), runs=1)
-    tried = try_alternatives(model, seen, {"0": 1.0}, machine).get("0", ())
+    tried = try_alternatives(model, seen, {"0": 1.0}, machine, inputs.device).get("0", ())
     steps = [trial.step for trial in tried]
     assert ({"precision": {"default": "int8"}} in steps) is (int8 == 400.0)
     assert all(trial.here_ms > 0 and trial.there_ms > 0 for trial in tried)
+
+
+def test_a_layer_without_weights_is_tried_on_the_device_of_the_workload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    devices: list[str] = []
+
+    def timed(call: Callable[[], Tensor], device: torch.device) -> float:
+        devices.append(f"{device} {call().device}")
+        return 1.0
+
+    monkeypatch.setattr(alternatives, "timed_ms", timed)
+    machine = paper(Ceiling(threads=1, fp32_gflops=100, bandwidth_gbs=10))
+    model = nn.Sequential(nn.MaxPool2d(2))
+    seen = watch_operators(model, lambda: lambda: model(images()), runs=1)
+    tried = try_alternatives(model, seen, {"0": 1.0}, machine, torch.device("meta"))
+    assert [trial.step for trial in tried["0"]] == [{"layout": {}}]
+    assert set(devices) == {"meta meta"}
 
 
 @pytest.mark.parametrize(
