@@ -17,7 +17,7 @@ from ..errors import StepError
 from ..kernels import attend_windows
 from ..kernels.window_attention import distances, mask
 from ..model.formats import HALVES
-from ..zoo.swin import Block, WindowAttention
+from ..zoo.swin import Block, WindowAttention, join_windows, split_windows
 from .subclassing import Subclassed, subclass_layer
 
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "relative_position_bias", "head_dim", "config")
@@ -151,29 +151,19 @@ class FusedWindows(Subclassed):
                     attend_windows(joined, table.t(), window=window, shift=(shift, shift))
                 )
         batch, height, width, _ = image.shape
-        windows = _cut(torch.roll(image, (-shift, -shift), dims=(1, 2)) if shift else image, window)
+        windows = split_windows(
+            torch.roll(image, (-shift, -shift), dims=(1, 2)) if shift else image, window
+        )
         query, key, value = (tensor.transpose(1, 2) for tensor in self.queries_keys_values(windows))
         added = self.kept_bias(table, (height, width), window, shift, query.dtype)
         added = added.repeat(batch, 1, 1, 1) if shift and batch > 1 else added
         mixed = F.scaled_dot_product_attention(
             query, key, value, attn_mask=added, dropout_p=dropout
         )
-        output = _joined(self.projected(mixed.transpose(1, 2).flatten(2)), height, width, window)
+        output = join_windows(
+            self.projected(mixed.transpose(1, 2).flatten(2)), window, height, width
+        )
         return torch.roll(output, (shift, shift), dims=(1, 2)) if shift else output
-
-
-def _cut(image: Tensor, window: int) -> Tensor:
-    """(batch · windows, tokens, channels)."""
-    batch, height, width, channels = image.shape
-    parts = image.reshape(batch, height // window, window, width // window, window, channels)
-    return parts.transpose(2, 3).reshape(-1, window * window, channels)
-
-
-def _joined(windows: Tensor, height: int, width: int, window: int) -> Tensor:
-    """The inverse of `_cut`: the image."""
-    channels = windows.shape[-1]
-    parts = windows.reshape(-1, height // window, width // window, window, window, channels)
-    return parts.transpose(2, 3).reshape(-1, height, width, channels)
 
 
 class FusedBlock(FusedWindows):

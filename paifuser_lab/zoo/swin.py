@@ -68,11 +68,11 @@ class Block(nn.Module):
         return out
 
     def _attend(self, x: torch.Tensor) -> torch.Tensor:
-        side = x.shape[1]
+        _, height, width, _ = x.shape
         if self.shift:
             x = torch.roll(x, (-self.shift, -self.shift), dims=(1, 2))
-        windows = self.attention(_split_windows(x, self.window), self.mask)
-        x = _join_windows(windows, self.window, side)
+        windows = self.attention(split_windows(x, self.window), self.mask)
+        x = join_windows(windows, self.window, height, width)
         return torch.roll(x, (self.shift, self.shift), dims=(1, 2)) if self.shift else x
 
 
@@ -131,16 +131,18 @@ class Swin(nn.Module):
         return scores
 
 
-def _split_windows(x: torch.Tensor, window: int) -> torch.Tensor:
-    batch, side, _, channels = x.shape
-    x = x.reshape(batch, side // window, window, side // window, window, channels)
+def split_windows(x: torch.Tensor, window: int) -> torch.Tensor:
+    """An image (batch, height, width, channels) as (batch · windows, tokens, channels)."""
+    batch, height, width, channels = x.shape
+    x = x.reshape(batch, height // window, window, width // window, window, channels)
     return x.transpose(2, 3).reshape(-1, window * window, channels)
 
 
-def _join_windows(windows: torch.Tensor, window: int, side: int) -> torch.Tensor:
-    count, channels = side // window, windows.shape[-1]
-    x = windows.reshape(-1, count, count, window, window, channels)
-    return x.transpose(2, 3).reshape(-1, side, side, channels)
+def join_windows(windows: torch.Tensor, window: int, height: int, width: int) -> torch.Tensor:
+    """The inverse of `split_windows`: the image."""
+    channels = windows.shape[-1]
+    x = windows.reshape(-1, height // window, width // window, window, window, channels)
+    return x.transpose(2, 3).reshape(-1, height, width, channels)
 
 
 def _relative_positions(window: int) -> torch.Tensor:
@@ -158,7 +160,7 @@ def _shift_mask(side: int, window: int, shift: int) -> torch.Tensor:
     position = torch.arange(side)
     piece = (position >= side - window).long() + (position >= side - shift).long()
     pieces = (3 * piece[:, None] + piece[None, :]).reshape(1, side, side, 1)
-    tokens = _split_windows(pieces, window).squeeze(-1)
+    tokens = split_windows(pieces, window).squeeze(-1)
     return (tokens[:, None, :] != tokens[:, :, None]).float() * _MASKED
 
 
