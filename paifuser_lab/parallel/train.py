@@ -50,9 +50,10 @@ def train(
     steps the gradients' ranges are noted by layer; 0 is never.
 
     With `processes` above 1 each computes its rows of every batch, and the gradients are averaged:
-    the steps are those of one process, up to rounding. What each sent and waited for is in the
-    record's `ranks`. One that fails or waits longer than `timeout_s` ends all, and the model is as
-    it was; a checkpoint can be gone on from with any number of processes.
+    where the loss is a mean over rows, the steps are those of one process, up to rounding. What
+    each sent and waited for is in the record's `ranks`. One that fails or waits longer than
+    `timeout_s` ends all, and the model is as it was; a checkpoint can be gone on from with any
+    number of processes.
     """
     common: dict[str, Any] = {
         "checkpoint": checkpoint,
@@ -162,7 +163,9 @@ def _train_rank(
         tell((record if group.rank == 0 else None, report_of(shares)))
 
     if group.rank:
-        work.metric, options = None, {**options, "log": None}
+        options = {**options, "log": None}
+        if options.get("stop_on") != "metric":  # which all have to agree on
+            work.metric = None
     record = train_alone(work, monitor=monitor, synchroniser=shares, **options)
     state = work.model.state_dict() if group.rank == 0 else {}
     return record, {name: value.cpu() for name, value in state.items()}, report_of(shares)

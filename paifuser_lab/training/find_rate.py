@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import count as count_up
 
 import numpy
 import torch
@@ -85,16 +86,23 @@ def find_rate(
 
 def _endless(batches: Batches, plan: TrainPlan) -> Iterator[Batch]:
     """The batches of one epoch after another."""
-    epoch = 0
-    while True:
+    for epoch in count_up():
+        is_empty = True
         with closing(batches.epoch(plan.seed, epoch)) as one:
-            yield from one
-        epoch += 1
+            for batch in one:
+                is_empty = False
+                yield batch
+        if is_empty:
+            raise StepError(
+                f"the {batches.what} give nothing in epoch {epoch + 1}; can they be gone through "
+                "only once?"
+            )
 
 
 def _has_diverged(losses: Sequence[float]) -> bool:
     means = smoothed(losses)
-    return len(losses) >= FEWEST and means[-1] > DIVERGED * min(means)
+    lowest = min(means)  # may be below zero
+    return len(losses) >= FEWEST and means[-1] - lowest > (DIVERGED - 1) * abs(lowest)
 
 
 def smoothed(losses: Sequence[float]) -> list[float]:

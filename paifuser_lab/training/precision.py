@@ -87,7 +87,8 @@ class PrecisionSchedule:
                 finite_mean(self._losses[-WINDOW:]),
                 finite_mean(self._losses[-2 * WINDOW : -WINDOW]),
             )
-            return f"the mean loss settled at {last:.4g}" if last > (1 - SETTLED) * before else ""
+            is_settled = before - last < SETTLED * abs(before)
+            return f"the mean loss settled at {last:.4g}" if is_settled else ""
         share = float(until)
         at = share * self.steps if share < 1 else share
         return f"{done} steps were done in fp32" if done >= at else ""
@@ -98,7 +99,8 @@ class PrecisionSchedule:
             return f"the loss became {self._losses[-1]}"
         after = len(self._losses) - (self._switched or 0)
         last = finite_mean(self._losses[-WINDOW:])
-        if after >= WINDOW and last > TROUBLE * self._reference:
+        rise = last - self._reference
+        if after >= WINDOW and rise > (TROUBLE - 1) * abs(self._reference):
             return f"the mean loss rose from {self._reference:.4g} to {last:.4g}"
         return ""
 

@@ -50,7 +50,9 @@ def both(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(printed):
         patch.setenv("PAIFUSER_PROGRESS", "lines")
         patch.setattr("paifuser_lab.progress.LINE_EVERY_S", -1.0)
-        together = lab_training(str(tmp_path_factory.mktemp("together")), 2)
+        together = lab_training(
+            str(tmp_path_factory.mktemp("together")), 2, stop_on="metric", patience=2
+        )
     return [alone, together | {"printed": printed.getvalue()}]
 
 

@@ -601,6 +601,22 @@ def test_the_rate_finder_refuses_a_step_that_fails_as_training_does(known, messa
         lab.train(work(**known), **RATE)
 
 
+def test_a_loss_below_zero_has_not_diverged():
+    below = work(loss=lambda scores, labels: F.cross_entropy(scores, labels) - 100)
+    assert len(lab.find_rate(below, steps=20, highest=1e-3).rates) == 20
+
+
+def test_data_that_give_nothing_a_second_time_end_the_search_for_a_rate():
+    class Once:
+        items = iter([(torch.zeros(5, 4), torch.zeros(5, dtype=torch.long))])
+
+        def __iter__(self):
+            return self.items
+
+    with pytest.raises(StepError, match="gone through only once"):
+        lab.find_rate(work(train=Once()), steps=8)
+
+
 def test_tensorboard_reads_what_was_logged(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -45,6 +45,8 @@ def test_lower_precision_begins_when_the_mean_loss_no_longer_falls():
     falling = [4.0] * 20 + [3.0] * 20 + [2.0] * 20
     assert not schedule(falling, fp32_until="settled").is_lower
     settled = schedule([*falling, *[1.99] * 20], fp32_until="settled")
+    below_zero = schedule([loss - 100 for loss in [*falling, *[1.99] * 20]], fp32_until="settled")
+    assert below_zero.is_lower
     assert settled.marks == [(80, "bf16 from here: the mean loss settled at 1.99")]
 
 
@@ -58,6 +60,7 @@ def test_fp32_comes_back_for_good_when_the_loss_rises_after_the_switch():
     assert not made.is_lower and len(made.marks) == 2
     assert schedule([*calm, *rising], fp32_until=10, back_on_trouble=False).is_lower
     assert schedule([*calm, *[1.4] * 20], fp32_until=10).is_lower
+    assert schedule([-10.0] * 30, fp32_until=10).is_lower
 
 
 def test_a_nan_after_the_switch_brings_fp32_back_at_once():
