@@ -150,11 +150,15 @@ class Exportable:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The names of the classes, where the workload or the model's config has them."""
+        """The names of the classes, where the workload or the model's config has them; a config of
+        transformers has two for any model.
+        """
         if self.work.preprocessing is not None and self.work.preprocessing.classes:
             return self.work.preprocessing.classes
         labels = getattr(getattr(self.module, "config", None), "id2label", None)
-        return tuple(map(str, labels.values())) if isinstance(labels, dict) else ()
+        scores = self.reference[0]
+        fits = isinstance(labels, dict) and scores.ndim == 2 and len(labels) == scores.shape[1]
+        return tuple(map(str, labels.values())) if fits else ()
 
     @cached_property
     def quantized(self) -> dict[str, str]:

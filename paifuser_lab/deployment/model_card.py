@@ -8,14 +8,17 @@ import html
 import re
 from collections.abc import Sequence
 
+from .. import zoo
 from ..converter import Exportable
 from ..records import Comparison, Deployment
-from ..variant.load import models
 from ..workload import Workload
 from .preprocessing import InputSpec, Preprocessing
 
 UNKNOWN = "unknown: state it with licence=… before you hand the model on"
-OURS = "MIT, as PAIFuser Lab, whose zoo it is of; its weights are random or were trained here"
+OURS = (
+    "MIT, as PAIFuser Lab, whose zoo it is of, with its weights, which are random or were trained "
+    "there; others that were loaded into it have their own"
+)
 
 
 def model_card(
@@ -68,7 +71,7 @@ def model_card(
 
 def _known_licence(work: Workload) -> str:
     """The licence of a model of the zoo; of every other one it is not known."""
-    return OURS if work.origin is not None and work.origin.name in models() else UNKNOWN
+    return OURS if work.origin is not None and work.origin.name in zoo.names() else UNKNOWN
 
 
 def _input_row(spec: InputSpec) -> dict[str, str]:

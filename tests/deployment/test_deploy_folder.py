@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import _files
@@ -110,6 +111,16 @@ def test_the_check_notices_another_answer(copied):
     (copied / "manifest.json").write_text(json.dumps(manifest))
     ran = script("check.py", cwd=copied)
     assert ran.returncode == 1 and "output differs by" in ran.stderr and "past" in ran.stderr
+
+
+def test_equal_infinities_pass_the_check(tmp_path):
+    class Masked(nn.Module):
+        def forward(self, x):
+            return x.masked_fill(torch.tensor([True, False, False]), float("-inf"))
+
+    lab.deploy(lab.Workload(Masked(), torch.rand(2, 3), name="masked"), tmp_path / "masked")
+    ran = script("check.py", cwd=tmp_path / "masked")
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_the_record_lists_every_file_with_its_hash(deployed):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.converter import Exportable
-from paifuser_lab.deployment.model_card import model_card
+from paifuser_lab.deployment.model_card import UNKNOWN, _known_licence, model_card
 from paifuser_lab.deployment.preprocessing import preprocessing_of
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.records import Comparison, Deployment, Measurement
@@ -81,6 +83,20 @@ def test_the_card_says_what_nobody_knows(small):
 
 def test_a_model_of_the_zoo_has_a_known_licence():
     assert "MIT, as PAIFuser Lab" in card_of(Exportable.of(lab.load("resnet18-tiny")))
+
+
+def test_the_licence_of_a_package_s_network_is_not_ours(monkeypatch):
+    monkeypatch.setattr("paifuser_lab.variant.load.installed_names", lambda: ("net-imagenet",))
+    work = SimpleNamespace(origin=SimpleNamespace(name="net-imagenet"))
+    assert _known_licence(work) == UNKNOWN
+
+
+@pytest.mark.parametrize(("count", "known"), [(2, 0), (5, 5)])
+def test_labels_of_a_config_are_taken_where_there_is_one_for_each_score(count, known):
+    model = Small()
+    model.config = SimpleNamespace(id2label={at: f"LABEL_{at}" for at in range(count)})
+    exportable = exportable_of(model, torch.rand(1, 3, 8, 8))
+    assert len(exportable.labels) == len(spec_of(exportable).labels) == known
 
 
 def test_the_card_has_the_measured_table(small):
