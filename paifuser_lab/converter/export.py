@@ -114,9 +114,13 @@ def precision_of(exportable: Exportable, target: Target, wanted: str | None) -> 
     precision = wanted or own
     family = "int8" if precision in INTEGERS else precision
     if family not in target.precisions and wanted is None:
+        remedy = (
+            "export the original, or drop the step that rounds it"
+            if exportable.recipe
+            else 'apply {"precision": "fp32"} to it first'
+        )
         raise ExportError(
-            f"{exportable.name} is in {own}, which {target.title} does not take; export the "
-            "original, or drop the step that rounds it."
+            f"{exportable.name} is in {own}, which {target.title} does not take; {remedy}."
         )
     if family not in target.precisions:
         raise ExportError(
@@ -161,6 +165,17 @@ class _Export:
         self.artefact, self.threads, self.should_stop = artefact, threads, should_stop
         self.precision = options.precision or exportable.precision
 
+    def _opened(self) -> Run:
+        try:
+            return self.target.opened(self.artefact, self.threads)
+        except (PaifuserError, OSError):
+            raise
+        except Exception as error:  # each runtime raises its own
+            raise ExportError(
+                f"{self.target.title} cannot open its file of {self.exportable.name} "
+                f"({first_line(error)}); no file was changed."
+            ) from error
+
     def report(self, goal: Path, seconds: float) -> ExportReport:
         """Convert, compare and time; raise where the outputs differ."""
         began = time.perf_counter()
@@ -171,7 +186,7 @@ class _Export:
         try:
             if UNREDUCED in range_notes(self.exportable.module):
                 raise not_run(self.target.title, FOR_VNNI)
-            run = self.target.opened(self.artefact, self.threads)
+            run = self._opened()
             parities = self._parities(run)
         except NotVerifiableError as error:
             measured["not_verified"] = str(error)

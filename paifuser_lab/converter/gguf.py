@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..errors import ExportError
 from .decoders import LlamaCppDecoder
 from .exportable import Exportable
 from .gguf_file import write_gguf
@@ -24,9 +25,11 @@ class Gguf(Target):
     title = "GGUF"
     suffix = ".gguf"
     extra, needs = "language", "gguf"
-    precisions = ("fp32", "int8")
+    precisions = ("fp32", "bf16", "int8")  # bf16 is written as fp32
 
     def convert(self, exportable: Exportable, path: Path, options: TargetOptions) -> Conversion:
+        if options.precision == "bf16" != exportable.precision:
+            raise ExportError(f"{self.title} rounds no weights to bf16; leave `precision` out.")
         write_gguf(exportable.work, exportable.module, path)
         return Conversion()
 

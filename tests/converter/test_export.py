@@ -146,6 +146,18 @@ def test_an_export_is_timed_in_turn_with_the_live_model(weights, tmp_path):
     assert report.interval[0] <= report.speed_up <= report.interval[1]
 
 
+def test_a_runtime_that_cannot_open_its_file_refuses_it_in_a_sentence(
+    weights, tmp_path, monkeypatch
+):
+    def fails(self, path, threads):
+        raise RuntimeError("no kernel for sort\nat 0x12")
+
+    monkeypatch.setattr(Weights, "opened", fails)
+    with pytest.raises(ExportError, match=r"cannot open its file of .* \(no kernel for sort\)"):
+        export(net(), "weights", tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_stopped_export_leaves_no_file(weights, tmp_path):
     with pytest.raises(StoppedError, match="stopped before the file was complete"):
         export(net(), "weights", tmp_path, seconds=0, should_stop=lambda: True)

@@ -20,6 +20,7 @@ from paifuser_lab.converter import coreml, litert, native, onnx_file, tensorrt
 from paifuser_lab.converter.aotinductor import AotInductor
 from paifuser_lab.converter.coreml import CoreML
 from paifuser_lab.converter.executorch import ExecuTorch
+from paifuser_lab.converter.export import precision_of
 from paifuser_lab.converter.exportable import Exportable
 from paifuser_lab.converter.gguf import Gguf
 from paifuser_lab.converter.hls import Hls
@@ -281,6 +282,13 @@ def test_a_target_without_its_package_names_the_extra(target, tmp_path, monkeypa
     monkeypatch.setattr("paifuser_lab.converter.target.find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match=rf"paifuser-lab\[{target.extra}\]"):
         lab.export(net(), target.name, tmp_path / "model")
+
+
+def test_what_is_in_bf16_itself_is_written_or_converted_first():
+    model = SimpleNamespace(name="net", precision="bf16", recipe=())
+    assert precision_of(model, Gguf(), None) == "bf16"
+    with pytest.raises(ExportError, match='apply {"precision": "fp32"} to it first'):
+        precision_of(model, ExecuTorch(), None)
 
 
 def test_hls_without_a_compiler_asks_for_one(monkeypatch):
