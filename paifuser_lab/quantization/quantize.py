@@ -20,7 +20,7 @@ from ..model.watch import describe
 from ..model.weights import answer_hash, weights_hash
 from ..records import counted
 from ..workload import Inputs, Workload, running
-from ..workload.data import calibration_batches
+from ..workload.data import Same, calibration_batches, data_for_evaluation
 from .calibration import How, calibrate
 from .compensation import Context, Technique, compensate
 from .conversion import count_conversions
@@ -199,7 +199,8 @@ def _all_spans(
     """The ranges of all layers' inputs, cached by the model for other choices of layers."""
     with running(model):
         answer = answer_hash(work.inputs.clone()(model))
-    key = weights_hash(model), answer, calibration
+    source = data_for_evaluation(work)
+    key = weights_hash(model), answer, calibration, Same(None if source is None else source[0])
     cached = _calibrated.setdefault(work, {})
     if key not in cached:
         layers = [name for name, layer in model.named_modules() if obstacle(layer, "int8") is None]
@@ -249,7 +250,7 @@ def int8_notes(
         + (
             ""
             if rounded_outputs(model)
-            else f"; {count - conversions['to int8']} layers receive int8 from the layer before"
+            else f"; {conversions['kept']} layers receive int8 from the layer before"
         ),
         *range_notes(model),
     ]

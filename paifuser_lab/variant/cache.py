@@ -20,27 +20,12 @@ from ..measure.pages import return_free_memory
 from ..model.weights import answer_hash, weights_bytes, weights_hash
 from ..quantization import QuantizedLayer
 from ..workload import Workload
-from ..workload.data import data_for_evaluation
+from ..workload.data import Same, data_for_evaluation
 from .recipe import Recipe
 from .variant import Variant
 
 MOST_KEPT = 12
 SHARE_OF_MEMORY = 0.2  # of the machine or the GPU, for the cached models
-
-
-class Same:
-    """An object in a key: equal to itself alone, and alive as long as the key, so that no other one
-    takes its place in memory.
-    """
-
-    def __init__(self, known: object) -> None:
-        self.known = known
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.known is other.known
-
-    def __hash__(self) -> int:
-        return id(self.known)
 
 
 Key = tuple[str, Same, Same]  # the model with its steps, the data and the loss that these read

@@ -276,6 +276,34 @@ def test_a_histogram_of_values_on_a_gpu_is_where_its_centres_are():
         assert histogram.counts.device == histogram.centres.device
 
 
+def test_ranges_are_those_of_the_data_that_a_workload_has_now():
+    work = Workload(nn.Sequential(nn.Linear(4, 4)), torch.randn(8, 4))
+    before = spans_of(work, work.model, ["0"], Calibration())["0"]
+    work.train = [(100 * torch.randn(8, 4), torch.zeros(8))]
+    assert spans_of(work, work.model, ["0"], Calibration())["0"].high > 10 * before.high
+
+
+def test_layers_that_are_called_several_times_are_counted_at_each_call():
+    class Repeated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layer(self.layer(self.layer(x).exp()).exp())
+
+    work = Workload(Repeated(), torch.randn(8, 4))
+    notes = lab.apply(work, lab.Recipe([{"precision": "int8"}])).notes
+    assert any("3 tensors to int8" in note and "; 0 layers receive int8" in note for note in notes)
+
+
+def test_an_embedding_in_integers_keeps_the_dtype_around_it():
+    model = nn.Sequential(nn.Embedding(8, 32), nn.LayerNorm(32), nn.Linear(32, 4)).bfloat16()
+    work = Workload(model, torch.arange(8)[None])
+    variant = lab.apply(work, lab.Recipe([{"precision": "int8-weights"}]))
+    assert variant.workload.output().dtype == torch.bfloat16
+
+
 def span_of(values: Tensor, how: Any) -> Range:
     layer = nn.Sequential(nn.Linear(values.shape[1], 1))
     return calibrate(layer, [lambda: layer(values)], ["0"], how)["0"]

@@ -15,7 +15,13 @@ from torch.utils.flop_counter import register_flop_formula
 
 from ...model.formats import Quantized, Range, may_saturate, quantize
 from ...model.layers import is_transposed_linear
-from ..conversion import dequantize_channels, dequantize_values, fake_quantize, quantize_values
+from ..conversion import (
+    conversions,
+    dequantize_channels,
+    dequantize_values,
+    fake_quantize,
+    quantize_values,
+)
 from . import on_gpu
 from .layer import QuantizedLayer
 from .tensor import Int8Tensor
@@ -103,13 +109,12 @@ class Int8Layer(QuantizedLayer):
         return self.requantization, self.is_input_rounded
 
     def _quantized(self, x: Tensor) -> Tensor:
-        if isinstance(x, Int8Tensor):
-            return (
-                x.quantized
-                if x.written is None and x.span == self.span
-                else quantize_values(x.dequantized(), self.span)
-            )
-        return quantize_values(x, self.span)
+        if not isinstance(x, Int8Tensor):
+            return quantize_values(x, self.span)
+        if x.written is not None or x.span != self.span:
+            return quantize_values(x.dequantized(), self.span)
+        conversions["kept"] += 1
+        return x.quantized
 
     def _traceable(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Input and weight through roundings that compilers and exporters recognise."""

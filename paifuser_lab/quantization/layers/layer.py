@@ -29,7 +29,8 @@ class QuantizedLayer(nn.Module):
         self.register_buffer("scales", weight.scales.float())
         bias = getattr(layer, "bias", None)
         self.register_buffer("bias", None if bias is None else bias.detach().float().clone())
-        self.surrounding = torch.float32  # the dtype of the model around it
+        original: Any = layer
+        self.surrounding: torch.dtype = original.weight.dtype  # of the model around it
         # the weight in the operator's own layout; packed at the first call
         self._packed: Any = None
         self.train(layer.training)

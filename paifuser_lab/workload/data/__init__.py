@@ -13,11 +13,12 @@ batches of a loader without a length where all of them are used.
 from .epochs import Batches
 from .joined import Samples, samples_of
 from .sampled import SampledBatches, example_inputs, sampled_batches
-from .source import Batch, calibration_batches, data_for_evaluation, first_batches
+from .source import Batch, Same, calibration_batches, data_for_evaluation, first_batches
 
 __all__ = [
     "Batch",
     "Batches",
+    "Same",
     "SampledBatches",
     "Samples",
     "calibration_batches",

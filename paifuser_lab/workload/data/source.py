@@ -59,6 +59,21 @@ def first_batches(
             yield pair_of(batch, device, what, index)
 
 
+class Same:
+    """An object in a key: equal to itself alone, and alive as long as the key, so that no other one
+    takes its place in memory.
+    """
+
+    def __init__(self, known: object) -> None:
+        self.known = known
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.known is other.known
+
+    def __hash__(self) -> int:
+        return id(self.known)
+
+
 def calibration_batches(work: Workload, count: int) -> list[Inputs]:
     """The inputs of the first batches of the train data, or else of the test data; none without
     data.
