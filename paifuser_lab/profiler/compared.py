@@ -16,7 +16,7 @@ from ..measure import Samples, output_error, ratio_of_rounds
 from ..model.watch import FAILED, watching
 from ..records import ENGINE_ROW, LayerPair, LayerProfile, Profile, Reason, SideBySide
 from ..records.hardware import rate_field
-from ..workload import Derived, Workload, workload_of
+from ..workload import Derived, Workload, running, workload_of
 from .layers import RUNS, SECONDS, profile_in_turn
 
 FALLS = 4  # an error that falls by more at the next layer is of another output, not a loss
@@ -275,7 +275,7 @@ def _outputs(work: Workload) -> dict[str, list[Tensor]]:
         if output is not FAILED and isinstance(output, Tensor) and (layer in leaves or not layer):
             outputs[layer].append(output.detach().clone())  # a later layer may write over it
 
-    with watching(model, lambda layer, args, kwargs: None, leave), torch.no_grad():
+    with running(model), watching(model, lambda layer, args, kwargs: None, leave):
         inputs(model)
     return outputs
 

@@ -117,3 +117,12 @@ def test_layers_that_read_each_other_end():
     known = {row.layer for row in pair.rows if row.error_added is not None}
     assert known == {"there", "back", "head"}
     assert added_errors({"head": 0.5}, lab.profile(work, **QUICK)) == {"head": 0.5}
+
+
+def test_a_model_in_training_mode_is_compared_in_eval_mode_and_left_as_it_was():
+    model = Residual().train()
+    training = lab.Workload(model, torch.rand(2, 8, 6, 6))
+    before = model.first_norm.running_mean.clone()
+    found = errors(training, {"precision": {"layers": {"second": "int4-weights"}}})
+    assert found["first_norm"] == 0 < found["second"]
+    assert torch.equal(model.first_norm.running_mean, before) and model.first_norm.training
