@@ -48,7 +48,7 @@ KNOWN_AS: dict[str, Callable[..., Any]] = {
 def load_pt2(
     path: str | Path,
     *,
-    batch: int = 1,
+    batch: int | None = None,
     seed: int = 0,
     inputs: Mapping[str, Tensor] | None = None,
     sizes: Mapping[str, int] | None = None,
@@ -56,7 +56,7 @@ def load_pt2(
     """Load a program of a trusted file.
 
     Inputs are made up from the shapes in the file unless given by name. Sizes that it leaves open
-    stay open; without `sizes` they are those with which it was captured.
+    stay open; without `batch` and `sizes` they are those with which it was captured.
     """
     path = Path(path)
     program = _program(path)
@@ -118,7 +118,7 @@ def _inputs_of(program: ExportedProgram) -> list[fx.Node]:
 
 
 def _sizes(
-    program: ExportedProgram, file: str, batch: int, sizes: Mapping[str, int]
+    program: ExportedProgram, file: str, batch: int | None, sizes: Mapping[str, int]
 ) -> dict[Any, int]:
     """The value of each symbol that the program leaves open: of the capture, unless chosen."""
     values: dict[Any, int] = {}
@@ -136,12 +136,12 @@ def _sizes(
     if unknown := sizes.keys() - named.keys():
         known = ", ".join(map(shown, named)) or "none"
         raise WorkloadError(f"{file} has no open size {shown(min(unknown))}; it has {known}.")
-    if batch != 1 and not batches and fixed != {batch}:
+    if batch is not None and not batches and fixed != {batch}:
         raise WorkloadError(
             f"{file} is fixed to the sizes with which it was captured; leave batch out, or export "
             "it with an open batch."
         )
-    values |= dict.fromkeys(batches, batch) if batch != 1 else {}
+    values |= dict.fromkeys(batches, batch) if batch is not None else {}
     values |= {named[name]: size for name, size in sizes.items()}
     for symbol, value in values.items():
         limits = program.range_constraints.get(symbol)

@@ -39,7 +39,7 @@ class Origin(Record):
     """The arguments with which `load` can build the workload again."""
 
     name: str
-    batch: int = 1
+    batch: int | None = None
     seed: int = 0
     options: dict[str, Any] = {}
     path: str = ""  # where the file was that the name means

@@ -54,7 +54,7 @@ TEXT = "text"  # the option of a language model: a plain file to learn from and 
 def load(
     name: str,
     *,
-    batch: int = 1,
+    batch: int | None = None,
     seed: int = 0,
     weights: str | Path | None = None,
     data: str | None = None,
@@ -65,19 +65,21 @@ def load(
     """Load a workload by a name that is no folder; `lab.load` says which there are, and what its
     options mean.
     """
-    check_count("batch", batch, error=WorkloadError)
+    size = 1 if batch is None else batch
+    check_count("batch", size, error=WorkloadError)
     target = device_of(device)
     asked, name = name, name_of_file(name)
-    with _fits_memory(name, batch):
+    with _fits_memory(name, size):
         if is_model_file(name):
             check_program(name, trust=trust)
-            work = _from_file(name, batch, seed, options)
+            # a program has the batch of its capture unless another is given
+            work = _from_file(name, batch if is_program(name) else size, seed, options)
         elif name.startswith("hf:"):
-            work = _from_transformers(name, batch, seed, options)
+            work = _from_transformers(name, size, seed, options)
         elif ":" in name:
             work = _from_function(name, seed, options)
         else:
-            work = _from_zoo(name, batch, seed, options)
+            work = _from_zoo(name, size, seed, options)
     work.name = work.name if asked == name else asked
     if asked == MINILM:
         give_sentences(work)
@@ -107,7 +109,7 @@ def load_named_in_file(
     source: Path,
     *,
     trust: bool,
-    batch: int,
+    batch: int | None,
     seed: int,
     device: str,
     options: dict[str, Any],
@@ -133,7 +135,7 @@ def load_named_in_file(
 
 
 def _origin(
-    name: str, batch: int, seed: int, options: dict[str, Any], work: Workload
+    name: str, batch: int | None, seed: int, options: dict[str, Any], work: Workload
 ) -> Origin | None:
     """How to load the workload again; None if an option is not JSON data."""
     if work.files and options.get(TEXT) is not None:  # may be a Path
@@ -156,7 +158,7 @@ def models() -> tuple[str, ...]:
     return (*zoo.names(), *installed_names())
 
 
-def _from_file(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
+def _from_file(name: str, batch: int | None, seed: int, options: dict[str, Any]) -> Workload:
     check_options(name, options)
     own = {key: value for key, value in options.items() if key in PARTS}
     read = {key: value for key, value in options.items() if key not in (*PARTS, TEXT)}

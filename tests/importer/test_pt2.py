@@ -69,6 +69,9 @@ def test_a_small_gpt_keeps_its_open_sizes_ties_and_outputs(tmp_path):
     exported(tmp_path / "gpt.pt2", model, (tokens,), sizes)
     work = lab.load(tmp_path / "gpt.pt2", batch=3, trust=True)
     assert work.inputs.tensors[0].shape == (3, 7) and int(work.inputs.tensors[0].max()) < 50
+    for batch, rows in ((None, 2), (1, 1)):
+        again = lab.load(tmp_path / "gpt.pt2", batch=batch, trust=True)
+        assert again.inputs.tensors[0].shape == (rows, 7)
     assert work.model.tokens.weight is work.model.head.weight
     for shape in ((2, 7), (5, 11)):
         other = torch.randint(50, shape)
@@ -136,8 +139,9 @@ def test_inputs_are_given_by_name_and_wrong_ones_are_refused(net):
     ):
         with pytest.raises(lab.PaifuserError, match=match):
             lab.load(path, inputs=wrong, trust=True)
-    with pytest.raises(lab.PaifuserError, match="fixed to the sizes"):
-        lab.load(path, batch=5, trust=True)
+    for batch in (1, 5):  # it was captured at 2
+        with pytest.raises(lab.PaifuserError, match="fixed to the sizes"):
+            lab.load(path, batch=batch, trust=True)
     with pytest.raises(lab.PaifuserError, match="no option 'heads'"):
         lab.load(path, heads=2, trust=True)
 
