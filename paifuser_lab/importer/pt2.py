@@ -278,12 +278,13 @@ class _Module:
             )
         if name_of(node) in NO_OPERATION:
             return self.values[input_of(node)]
-        if (layer := layer_of(node, self.weights)) is not None:
+        # in place and read by nobody, a layer or += is taken for dead code; the operator is not
+        if node.users and (layer := layer_of(node, self.weights)) is not None:
             return self.graph.call_module(self._add(node, layer), (self.values[input_of(node)],))
         known: Any = KNOWN_AS.get(getattr(node.target, "__name__", ""), node.target)
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.values.__getitem__)
         if known in (operator.iadd, operator.imul) and not (node.users and len(node.args) == 2):
-            known = node.target  # one that nobody reads may be taken for dead code
+            known = node.target
         return self.graph.call_function(known, args, kwargs)
 
     def _add(self, node: fx.Node, layer: nn.Module) -> str:

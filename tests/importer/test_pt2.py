@@ -268,7 +268,20 @@ class Shared(nn.Module):
         return F.relu(x - 1), x
 
 
-@pytest.mark.parametrize("model", [Writes(), Shared()])
+class Unread(nn.Module):
+    """An activation in place, whose result nobody reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+
+    def forward(self, x):
+        x = self.fc(x) - 9.0  # below 0
+        F.relu_(x)
+        return x + 1
+
+
+@pytest.mark.parametrize("model", [Writes(), Shared(), Unread()])
 def test_writes_in_place_and_layers_that_are_called_twice_give_the_same(model, tmp_path):
     program = exported(tmp_path / "a.pt2", model, (torch.ones(2, 3),))
     work = lab.load(tmp_path / "a.pt2", trust=True)
