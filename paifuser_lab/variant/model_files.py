@@ -21,10 +21,12 @@ FOLDER = "hf:"
 WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 # of a workload, which a file does not have
 PARTS = ("name", "loss", "train", "test", "metric", "preprocessing")
-OPTIONS = ("inputs", "sizes", "text", *PARTS)
+OPTIONS = ("text", *PARTS)
+SHAPES = ("inputs", "sizes")  # of a graph; a language model has a batch alone
 PROGRAM = ".pt2"
+GGUF = ".gguf"
 # suffix → what reads the file, imported where one is read
-READERS = {".onnx": "onnx:load_onnx", PROGRAM: "pt2:load_pt2", ".gguf": "gguf:load_gguf"}
+READERS = {".onnx": "onnx:load_onnx", PROGRAM: "pt2:load_pt2", GGUF: "gguf:load_gguf"}
 
 
 def is_model_file(name: str) -> bool:
@@ -65,9 +67,10 @@ def read_model_file(name: str, **options: Any) -> Imported:
 
 def check_options(name: str, options: Iterable[str]) -> None:
     """Raise for an option that a file does not have."""
-    if unknown := set(options) - set(OPTIONS):
+    known = OPTIONS if name.lower().endswith(GGUF) else (*SHAPES, *OPTIONS)
+    if unknown := set(options) - set(known):
         raise WorkloadError(
-            f"{name} has no option {min(unknown)!r}; it has batch, seed, {', '.join(OPTIONS)}."
+            f"{name} has no option {min(unknown)!r}; it has batch, seed, {', '.join(known)}."
         )
 
 

@@ -191,6 +191,13 @@ def test_a_file_of_weights_alone_says_what_to_do_with_it(suffix: str, here: str)
         lab.load(f"absent{suffix}")
 
 
+@pytest.mark.parametrize("option", ["inputs", "sizes"])
+def test_a_file_of_llama_cpp_has_a_batch_and_no_other_sizes(option: str) -> None:
+    chosen: dict[str, Any] = {option: {}}
+    with pytest.raises(WorkloadError, match=f"no option '{option}'; it has batch, seed, text"):
+        lab.load("model.gguf", **chosen)
+
+
 def test_weights_are_loaded_by_name(tmp_path: Path) -> None:
     path = save_weights(lab.load("resnet18-tiny", seed=7).model, tmp_path / "w.safetensors")
     work = lab.load("resnet18-tiny", weights=path)
