@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from .._files import checked_path
 from ..errors import FileError, MissingExtraError, UnknownModelError, first_line
 from .hugging_face import plausible_inputs, without_cache
@@ -16,8 +14,10 @@ FP32 = 4  # bytes
 FLOATS = ("F32", "F16", "BF16")
 
 
-def load_gguf(path: str | Path, *, batch: int, seed: int) -> Imported:
-    """The model of a GGUF file in fp32, and a note on what its weights were stored as."""
+def load_gguf(path: str | Path, *, batch: int, seed: int, free: int) -> Imported:
+    """The model of a GGUF file in fp32, if that fits into the free bytes, and a note on what its
+    weights were stored as.
+    """
     file = checked_path(path)
     try:
         from gguf import GGUFReader
@@ -25,7 +25,7 @@ def load_gguf(path: str | Path, *, batch: int, seed: int) -> Imported:
     except ImportError as error:
         missing = (error.name or "gguf").partition(".")[0]
         raise MissingExtraError(missing, extra="language", needed_for=file.name) from error
-    header = _checked_header(GGUFReader, file)
+    header = _checked_header(GGUFReader, file, free)
     where: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True}
     try:
         model = AutoModelForCausalLM.from_pretrained(str(file.parent), dtype="float32", **where)
@@ -49,8 +49,8 @@ def load_gguf(path: str | Path, *, batch: int, seed: int) -> Imported:
     )
 
 
-def _checked_header(reader: Any, file: Path) -> Any:
-    """The tensors' names, types and sizes, if the file is whole and its fp32 fits into memory."""
+def _checked_header(reader: Any, file: Path, free: int) -> Any:
+    """The tensors' names, types and sizes, if the file is whole and its fp32 fits into `free`."""
     try:
         header = reader(str(file))
         end = max(tensor.data_offset + tensor.n_bytes for tensor in header.tensors)
@@ -62,7 +62,6 @@ def _checked_header(reader: Any, file: Path) -> Any:
     if end > file.stat().st_size:
         raise FileError(f"{file.name} ends before its last tensor; copy it anew.")
     needed = FP32 * sum(int(tensor.n_elements) for tensor in header.tensors)
-    free = psutil.virtual_memory().available
     if needed > free:
         raise FileError(
             f"{file.name} takes {needed / 2**30:.1f} GiB in fp32, and {free / 2**30:.1f} GiB of "

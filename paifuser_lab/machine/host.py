@@ -92,6 +92,12 @@ def host_facts(root: Path = ROOT) -> Hardware:
     )
 
 
+def free_memory() -> int:
+    """The bytes that this process may still take: psutil's are the machine's, not a container's."""
+    granted = host_facts().memory_bytes - psutil.Process().memory_info().rss
+    return max(0, min(psutil.virtual_memory().available, granted))
+
+
 def _description(root: Path) -> dict[str, str]:
     """The system's description of its CPU: /proc/cpuinfo, sysctl, or torch.cpu."""
     if platform.system() == "Darwin":

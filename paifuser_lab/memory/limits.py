@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 
-import psutil
 import torch
 
-from ..machine.host import host_facts
+from ..machine.host import free_memory
 
 SAFE_SHARE = {"cpu": 0.6, "cuda": 0.8}  # of the free memory; a CPU's is shared with other processes
 MEMORY_WORDS = (
@@ -44,6 +43,4 @@ def _free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
-    # psutil reports the machine's memory, not the container's
-    granted = host_facts().memory_bytes - psutil.Process().memory_info().rss
-    return max(0, min(psutil.virtual_memory().available, granted))
+    return free_memory()

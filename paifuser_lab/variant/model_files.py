@@ -14,6 +14,7 @@ from typing import Any
 from .._files import file_exists
 from ..errors import FileError, PaifuserError, UnknownModelError, WorkloadError
 from ..importer import Imported
+from ..machine.host import free_memory
 from ..model.silence import compilers_silenced
 from ..records import Origin
 
@@ -60,6 +61,8 @@ def read_model_file(name: str, **options: Any) -> Imported:
     """Read the file that a name means."""
     file, _, function = READERS[Path(name).suffix.lower()].partition(":")
     read = getattr(import_module(f"..importer.{file}", __package__), function)
+    if name.lower().endswith(GGUF):
+        options["free"] = free_memory()
     with compilers_silenced() if is_program(name) else nullcontext():
         imported: Imported = read(name, **options)
     return imported

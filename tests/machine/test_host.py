@@ -36,6 +36,12 @@ def test_instruction_sets_and_caches_are_plausible() -> None:
     assert all(size >= 1 << 10 for size in here.caches_bytes.values())
 
 
+def test_free_memory_is_within_what_a_container_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 < host.free_memory() < psutil.virtual_memory().total
+    monkeypatch.setattr(host, "_memory_limits", lambda root: [1 << 20])
+    assert host.free_memory() == 0
+
+
 def test_what_others_use_of_the_cores_is_what_was_busy_without_this_process() -> None:
     before = host.CoreUse(wall_s=1.0, own_s=5.0, busy_s=50.0, cores=4)
     assert host.others_share(before, host.CoreUse(2.0, 7.0, 53.0, 4)) == pytest.approx(0.25)

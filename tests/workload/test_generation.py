@@ -409,9 +409,15 @@ def test_a_damaged_file_of_llama_cpp_is_refused_before_it_is_read(work, tmp_path
 def test_a_model_larger_than_the_memory_is_refused_before_it_is_loaded(work, tmp_path, monkeypatch):
     pytest.importorskip("gguf")
     lab.export(work, "gguf", tmp_path / "tiny.gguf", seconds=0)
-    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 1000}))
-    with pytest.raises(FileError, match="memory"):
-        lab.load(str(tmp_path / "tiny.gguf"))
+    memory = type("Memory", (), {"available": 1000, "total": 1 << 40})
+    for name, found in (
+        ("psutil.virtual_memory", lambda: memory),
+        ("paifuser_lab.machine.host._memory_limits", lambda root: [1 << 20]),  # of a container
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(name, found)
+            with pytest.raises(FileError, match="memory"):
+                lab.load(str(tmp_path / "tiny.gguf"))
 
 
 def test_another_architecture_is_no_gguf_file(tmp_path):
