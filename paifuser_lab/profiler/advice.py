@@ -24,7 +24,12 @@ from .expected import KINDS, Expected, Step, best_of, expected_of, is_calibrated
 from .reasons import FINDERS, MIN_SHARE
 
 FACTS = ("roof", "overhead", "slow path", "width", "conversion")  # before measured alternatives
-LIMITS = {"compute": "arithmetic", "memory": "memory", "overhead": "call cost"}
+LIMITS: dict[str | None, str] = {
+    "compute": "arithmetic",
+    "memory": "memory",
+    "overhead": "call cost",
+    None: "nothing known",
+}
 MOSTLY_MEASURED = 0.8
 EAGER = "eager"
 DOUBT = "In the model as a whole it is expected to help less than others, or not at all."
@@ -225,9 +230,9 @@ def _where(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     names = ", ".join(
         f"'{layer.layer or profile.workload}' {layer.self_ms:.3g} ms" for layer in first
     )
-    bound: dict[str, float] = defaultdict(float)
+    bound: dict[str | None, float] = defaultdict(float)
     for layer in inside:
-        bound[layer.verdict or "overhead"] += layer.self_ms
+        bound[layer.verdict] += layer.self_ms
     shares = ", ".join(
         f"{ms / (row.total_ms or 1.0):.0%} {LIMITS[name]}"
         for name, ms in sorted(bound.items(), key=lambda pair: -pair[1])

@@ -129,6 +129,7 @@ def test_rows_add_up_to_the_latency_by_what_lies_between_the_nodes(
     assert profile[ENGINE_ROW].self_ms == pytest.approx(5), "a node of 2 ms, and 3 in none"
     assert profile.total_ms == pytest.approx(profile.latency_ms) and profile.watching_us == 0
     assert "3 ms of it are in no node" in profile[ENGINE_ROW].unknown_why["bound"]
+    assert "50% nothing known" in explain(profile).reasons[0].sentence
     assert profile["conv"].total_spread_ms == (3.5, 4.5)
     assert profile["conv"].unknown_why == {"peak_bytes": "it was not asked for its memory"}
     assert profile.root.unknown_why == {}, "the whole model is the sum of its rows"
