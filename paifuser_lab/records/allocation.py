@@ -9,7 +9,7 @@ from pydantic import Field
 
 from .record import AboutWorkload, Frame, Record, TableRecord, frame_of
 from .sensitivity import Unit
-from .text import counted, readable_bytes, without_empty
+from .text import counted, readable_bytes, readable_ms, without_empty
 
 
 class LayerLatency(Record):
@@ -214,12 +214,12 @@ def _agreement_text(name: str, fit: Agreement) -> str:
 
 
 def _readable(point: AllocationPoint, *, is_chosen: bool) -> dict[str, str]:
-    row = {"point": point.name, "latency ms": f"{point.latency_ms:.3g}"}
+    row = {"point": point.name, "latency ms": readable_ms(point.latency_ms)}
     row |= dict.fromkeys(("achieved ms", "speed-up"), "")
     row |= {"size": readable_bytes(point.size_bytes)}
     row |= {"loss": _with_error(point.loss, point.loss_error), "achieved loss": "", "metric": ""}
     if (achieved := point.achieved) is not None:
-        row["achieved ms"] = f"{achieved.latency_ms:.3g}"
+        row["achieved ms"] = readable_ms(achieved.latency_ms)
         row["speed-up"] = f"{achieved.baseline_ms / achieved.latency_ms:.2f} ×"
         if achieved.loss is not None:
             row["achieved loss"] = _with_error(achieved.loss, achieved.loss_error)

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from .record import AboutWorkload, Record, TableRecord
+from .text import readable_ms
 
 AttentionKind = Literal["window", "topk", "block"]
 
@@ -62,7 +63,7 @@ class AttentionCost(TableRecord):
             speedup = self.speedup(index)
             row = {"keep": f"{keep:.0%}", "output error": f"{self.errors[index]:.2g}"}
             row |= {"worst layer": self._worst(index)}
-            row |= {"latency ms": f"{self.latency_ms[index]:.3g}"} if self.latency_ms else {}
+            row |= {"latency ms": readable_ms(self.latency_ms[index])} if self.latency_ms else {}
             row |= {"times as fast": f"{speedup:.2f} ×"} if speedup else {}
             row |= {self.metric: f"{self.values[index]:.4f}"} if self.metric and self.values else {}
             rows.append(row)

@@ -8,7 +8,15 @@ from pydantic import Field
 
 from .record import AboutWorkload, Record, TableRecord, row_of
 from .table import Columns
-from .text import counted, or_dash, readable_bytes, readable_range, readable_rate, without_empty
+from .text import (
+    counted,
+    or_dash,
+    readable_bytes,
+    readable_ms,
+    readable_range,
+    readable_rate,
+    without_empty,
+)
 
 
 class BatchRow(Record):
@@ -74,7 +82,7 @@ class BatchSweep(TableRecord):
     def _readable(self, row: BatchRow) -> dict[str, str]:
         return {
             "batch": str(row.batch),
-            "latency ms": or_dash(row.latency_ms),
+            "latency ms": readable_ms(row.latency_ms),
             "middle half": readable_range(row.spread_ms),
             "per second": readable_rate(row.throughput_per_s),
             "in turn": "yes" if row.is_timed_in_turn else "",

@@ -16,6 +16,7 @@ from .text import (
     or_dash,
     readable_bytes,
     readable_count,
+    readable_ms,
     readable_range,
     without_empty,
 )
@@ -54,7 +55,7 @@ class TradeOff(Record):
         return [
             {
                 "name": row.name,
-                "latency ms": f"{row.latency_ms:.3g}",
+                "latency ms": readable_ms(row.latency_ms),
                 "weights": readable_bytes(row.size_bytes),
                 self.unit: f"{row.worth:.4f}",
                 "note": " and ".join(
@@ -245,10 +246,10 @@ def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
         "name": row.name,
         "recipe": "" if row.name == recipe else recipe,
         "threads": str(row.threads),
-        "latency ms": or_dash(row.latency_ms),
+        "latency ms": readable_ms(row.latency_ms),
         "middle half": readable_range(row.spread_ms),
         "speed-up": _speedup(row, comparison),
-        "cpu ms": or_dash(row.cpu_ms),
+        "cpu ms": readable_ms(row.cpu_ms),
         "peak": readable_bytes(row.peak_bytes),
         "weights": readable_bytes(row.size_bytes),
         "parameters": readable_count(row.parameters),

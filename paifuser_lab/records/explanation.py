@@ -10,7 +10,7 @@ from pydantic import Field
 from .quality import readable_interval
 from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
 from .table import Columns
-from .text import or_dash, readable_share, view, without_empty
+from .text import or_dash, readable_ms, readable_share, view, without_empty
 
 Basis = Literal["measured", "mostly measured", "estimated"]
 # a saving is measured on layers that run alone; in the model only a comparison measures it
@@ -109,8 +109,8 @@ class Explanation(Record):
     def title(self) -> str:
         """The layer, its time and its share, in a line."""
         return (
-            f"{self.layer or self.workload} ({self.kind}): {self.ms:.3g} ms, {self.share:.1%} of "
-            "the time"
+            f"{self.layer or self.workload} ({self.kind}): {readable_ms(self.ms)} ms, "
+            f"{self.share:.1%} of the time"
         )
 
     def __str__(self) -> str:
@@ -244,7 +244,8 @@ class SideBySide(TableRecord):
 
     @property
     def title(self) -> str:
-        took = f"{self.before}: {self.before_ms:.3g} ms → {self.after}: {self.after_ms:.3g} ms"
+        before, after = readable_ms(self.before_ms), readable_ms(self.after_ms)
+        took = f"{self.before}: {before} ms → {self.after}: {after} ms"
         if self.speedup is None or self.speedup_interval is None:
             return took
         return f"{took}, {self.speedup:.2f} × ({readable_interval(self.speedup_interval)})"

@@ -13,7 +13,7 @@ from .call_timeline import CallTimeline
 from .hardware import Ceiling
 from .quality import Quality
 from .record import AboutWorkload, Record
-from .text import counted
+from .text import counted, readable_ms
 
 Bound = Literal["compute", "memory", "overhead"]
 # the last row of a model in an engine: its nodes without a layer, and what lies between its nodes
@@ -250,7 +250,7 @@ class ProfileTree(Record):
     def title(self) -> str:
         """The workload, its latency and the machine, in a line."""
         stopped = " · stopped early" if self.is_interrupted else ""
-        took = f"{self.workload} · {self.latency_ms:.3g} ms"
+        took = f"{self.workload} · {readable_ms(self.latency_ms)} ms"
         return f"{took} on {self.machine}, {self.threads_text}{stopped}"
 
     @property
@@ -279,11 +279,11 @@ class ProfileTree(Record):
     @property
     def _sum(self) -> str:
         """How well the rows add up; where they were scaled, to what."""
+        took = f"{readable_ms(self.latency_ms)} ms"
         if self.rows_share is None:
-            of = f"{self.latency_ms:.3g} ms"
-            return f"rows add up to {self.rows_to_latency:.1%} of the untouched model's {of}"
+            return f"rows add up to {self.rows_to_latency:.1%} of the untouched model's {took}"
         return (
-            f"rows are shares of the {self.latency_ms:.3g} ms that were measured without watching "
+            f"rows are shares of the {took} that were measured without watching "
             f"layers; as profiled they added up to {self.rows_share:.1%} of the untouched model"
         )
 

@@ -34,13 +34,19 @@ def readable_share(share: float | None) -> str:
     return f"{percent:.{decimals}f}%"
 
 
+def three_figures(value: float) -> str:
+    """0.1234 → '0.123', 1234.5 → '1230': without an exponent for what is large."""
+    text = f"{value:.3g}"
+    return f"{float(text):.0f}" if "e+" in text else text
+
+
 def readable_count(count: float | None, *, unit: str = "") -> str:
-    """11689512 → '11.7 M'."""
+    """11689512 → '11.7 M', 999600 → '1 M'."""
     if count is None:
         return "–"
     for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(count) >= size:
-            return f"{count / size:.3g} {prefix}{unit}"
+        if abs(count) >= 0.9995 * size:  # what rounds to it has four digits in the unit below
+            return f"{three_figures(count / size)} {prefix}{unit}"
     return f"{count:.3g} {unit}".rstrip()
 
 
@@ -48,7 +54,7 @@ def readable_ms(value: float | None) -> str:
     """0.04567 → '0.0457', 4.567 → '4.57', 1234.5 → '1234': three digits, without an exponent."""
     if value is None:
         return "–"
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:#.3g}".rstrip(".")
+    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.3g}".rstrip(".")
 
 
 def readable_rate(number: float | None) -> str:
@@ -65,13 +71,15 @@ def readable_ratio(value: float | None, like: float | None = None) -> str:
 
 
 def readable_range(ends: tuple[float, float] | None) -> str:
-    """1.25, 1.75 → '1.25–1.75'."""
-    return "–" if ends is None else f"{ends[0]:.3g}–{ends[1]:.3g}"
+    """1.25, 1.75 → '1.25–1.75', in ms."""
+    return "–" if ends is None else "–".join(map(readable_ms, ends))
 
 
-def or_dash(value: float | None, form: str = "{:.3g}") -> str:
-    """A figure as text; '–' where it is not known."""
-    return "–" if value is None else form.format(value)
+def or_dash(value: float | None, form: str = "") -> str:
+    """A figure as text, with three digits if no form is given; '–' where it is not known."""
+    if value is None:
+        return "–"
+    return form.format(value) if form else three_figures(value)
 
 
 def known(figures: dict[str, str]) -> dict[str, str]:

@@ -69,10 +69,10 @@ def _figures(row: Measurement, comparison: Comparison) -> str:
 
 def _label(row: Measurement, comparison: Comparison) -> str:
     if row.name == comparison.baseline or row.speedup is None or row.speedup_interval is None:
-        return f"{row.latency_ms:.3g} ms"
+        return f"{readable_ms(row.latency_ms)} ms"
     rough = sign(comparison.verdict(row).word, comparison.quality)
     likely = readable_interval(row.speedup_interval)
-    return f"{row.latency_ms:.3g} ms · {rough}{row.speedup:.2f} × ({likely})"
+    return f"{readable_ms(row.latency_ms)} ms · {rough}{row.speedup:.2f} × ({likely})"
 
 
 def picture_of_trade_off(trade_off: TradeOff) -> Picture:
@@ -88,7 +88,8 @@ def _side(trade_off: TradeOff, axis: str, label: str) -> Panel:
     pad = 0.15 * (max(ys) - min(ys)) or 0.01
     unit = trade_off.unit
     lines = [
-        f"{row.latency_ms:.3g} ms, {readable_bytes(row.size_bytes)}, {unit} {row.worth:.4f}"
+        f"{readable_ms(row.latency_ms)} ms, {readable_bytes(row.size_bytes)}, "
+        f"{unit} {row.worth:.4f}"
         for row in rows
     ]
     marks = (

@@ -13,7 +13,7 @@ from ..records import (
     readable_count,
 )
 from ..records.profile import profile_tree
-from ..records.text import readable_range, view
+from ..records.text import readable_ms, readable_range, view
 from . import canvas
 from . import memory_snapshot as snapshot_view
 from . import profile as profile_figure
@@ -69,9 +69,10 @@ def _facts(profile: Profile) -> list[Fact]:
     flops, rate = root.total_flops, ""
     if profile.latency_ms:
         rate = f"{flops / profile.latency_ms / 1e6:.3g} GFLOP/s"
-    backward = f"{root.backward_total_ms:.3g} ms" if root.backward_total_ms else ""
+    backward = f"{readable_ms(root.backward_total_ms)} ms" if root.backward_total_ms else ""
+    latency = f"{readable_ms(profile.latency_ms)} ms"
     facts = [
-        ("latency", f"{profile.latency_ms:.3g} ms", readable_range(profile.latency_spread_ms)),
+        ("latency", latency, readable_range(profile.latency_spread_ms)),
         ("backward", backward, ""),
         ("parameters", readable_count(root.total_parameters or None), ""),
         ("FLOPs", readable_count(flops or None), rate),

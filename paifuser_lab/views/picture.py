@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ..records.table import Table
-from ..records.text import readable_bytes, readable_rate
+from ..records.text import readable_bytes, readable_rate, three_figures
 
 Column = Sequence[float]
 Texts = Sequence[str]
@@ -30,7 +30,7 @@ FORMATS: dict[str, Readable] = {
     "bytes": in_bytes,
     "rate": readable_rate,
     "count": "{:.0f}".format,
-    "digits": "{:.3g}".format,
+    "digits": three_figures,
 }
 LETTERS = 11  # pixels of the font of names
 WIDEST_NAME = 36  # characters

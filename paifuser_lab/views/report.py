@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .._files import write_text
 from ..records import Comparison, Measurement, ModelGraph, SideBySide, readable_bytes
 from ..records.record import TableRecord
-from ..records.text import view
+from ..records.text import readable_ms, view
 from . import figure
 from .page import Fact, offline_page
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..workload import Workload
 
 FACTS: dict[str, tuple[str, Callable[[float], str]]] = {  # of a measurement, and its text
-    "latency": ("latency_ms", lambda ms: f"{ms:.3g} ms"),
+    "latency": ("latency_ms", lambda ms: f"{readable_ms(ms)} ms"),
     "weights": ("size_bytes", lambda size: readable_bytes(int(size))),
     "peak memory": ("peak_bytes", lambda size: readable_bytes(int(size))),
 }

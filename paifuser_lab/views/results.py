@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ..records import ResultRow, Results, counted
+from ..records.text import readable_ms
 from .label_room import Room, offsets
 from .picture import Axis, Dots, Line, Names, Panel, Picture, Tips, linear_ticks
 
@@ -97,7 +98,7 @@ def _words(row: ResultRow) -> str:
     if row.failure or row.refused:
         return _first_clause(row.failure or f"refused: {row.refused}")
     is_first = row.number == 0 and row.latency_ms
-    return f"{row.latency_ms:.3g} ms" if is_first else row.verdict.sentence
+    return f"{readable_ms(row.latency_ms)} ms" if is_first else row.verdict.sentence
 
 
 def _first_clause(text: str) -> str:

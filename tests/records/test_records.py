@@ -25,7 +25,8 @@ from paifuser_lab.records import (  # fmt: skip
     readable_share,
 )
 from paifuser_lab.records.table import Table
-from paifuser_lab.records.text import terminal_width, text_table
+from paifuser_lab.records.text import or_dash, readable_ms, terminal_width, text_table
+from tests.support.advised import profile
 from tests.support.drawn import changed
 
 ROW = Measurement(
@@ -147,13 +148,26 @@ def test_rows_are_found_by_name_and_the_best_is_the_fastest() -> None:
         (0, "0 B"),
         (999, "999 B"),
         (1536, "1.54 kB"),
+        (999_499, "999 kB"),
+        (999_600, "1 MB"),
         (2_000_000, "2 MB"),
         (3.5e12, "3.5 TB"),
+        (1.234e15, "1230 TB"),
     ],
 )
 def test_bytes_read_well(count: int | None, text: str) -> None:
     assert readable_bytes(count) == text
     assert readable_count(11_689_512) == "11.7 M"
+
+
+def test_a_second_reads_as_milliseconds_without_an_exponent() -> None:
+    texts = [readable_ms(ms) for ms in (4.5, 999.4, 999.6, 1234.4)]
+    assert texts == ["4.50", "999", "1000", "1234"]
+    assert or_dash(1234.4) == "1230"
+    slow = COMPARISON.rows[0].model_copy(update={"latency_ms": 1234.4, "spread_ms": (999.6, 1300)})
+    (row,) = COMPARISON.model_copy(update={"rows": (slow,)}).table()
+    assert (row["latency ms"], row["middle half"]) == ("1234", "1000–1300")
+    assert profile(latency_ms=1234.4).title.startswith("model · 1234 ms on ")
 
 
 def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_results_are_dots_by_speed_and_accuracy_below_a_line_that_nothing_beats(
     assert first != second, "the numbers of dots in one place stand beside each other"
     refused = others[1].model_copy(update={"refused": "too much is lost; more"})
     bars = results.picture(tried.model_copy(update={"rows": (row, refused)})).panels[0].marks
-    assert bars[2].texts == ["10 ms", "refused: too much is lost"]
+    assert bars[2].texts == ["10.0 ms", "refused: too much is lost"]
     assert bars[0].tone == ["soft", "soft"]
 
 

@@ -33,10 +33,12 @@ def test_a_variant_is_measured_and_written_as_one_page_that_runs_nothing(work, t
 def test_what_a_refused_variant_brings_is_why_it_is_refused(work):
     variant = lab.apply(work, Recipe(["fold"]))
     compared = lab.compare(work, variant, seconds=0.2)
-    row = compared.rows[-1].model_copy(update={"refused": "it is <wrong>", "peak_bytes": None})
+    known = {"refused": "it is <wrong>", "peak_bytes": None, "latency_ms": 1234.4}
+    row = compared.rows[-1].model_copy(update=known)
     refused = compared.model_copy(update={"rows": (*compared.rows[:-1], row)})
     page = report_page(refused, variant.recipe, work.graph())
     assert "<p>it is &lt;wrong&gt; <span" in page and "peak memory" not in page
+    assert "→ 1234 ms" in page
 
 
 def test_a_workbench_writes_the_page_of_its_recipe_once_that_is_measured(work, tmp_path):

@@ -1,7 +1,7 @@
 /** Numbers as a person reads them: as `records/text.py` writes them. */
 
 /**
- * 11689512 → "11.7 M"; with a unit, "11.7 MB".
+ * 11689512 → "11.7 M", 999600 → "1 M"; with a unit, "11.7 MB".
  * @param {number | null | undefined} count @param {string} [unit]
  */
 export function readableCount(count, unit = "") {
@@ -12,7 +12,8 @@ export function readableCount(count, unit = "") {
     ["M", 1e6],
     ["k", 1e3],
   ])) {
-    if (Math.abs(count) >= size) return `${threeFigures(count / size)} ${prefix}${unit}`;
+    // what rounds to it has four digits in the unit below
+    if (Math.abs(count) >= 0.9995 * size) return `${threeFigures(count / size)} ${prefix}${unit}`;
   }
   return `${threeFigures(count)} ${unit}`.trimEnd();
 }

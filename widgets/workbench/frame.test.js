@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { levelsOf, timeParts } from "../layers/time_layout.js";
 import { layerColumns, runsAsText } from "../layers/columns.js";
 import { fittedName } from "../shared/fitted_name.js";
-import { ratioText, threeDigits } from "../shared/format.js";
+import { ratioText, readableBytes, threeDigits } from "../shared/format.js";
 import { isJoined, unpackedProfile, whyUnknown } from "../shared/unpack.js";
 import { firstWords, isAsItCame, storyPieces, whoseFigures } from "./headline.js";
 import { fittingCount } from "./overflow.js";
@@ -169,6 +169,8 @@ test("a number has three digits, and zeros are kept", () => {
     ["1.31", "4.9", "211"],
   );
   assert.equal(ratioText(1.311, 4.87), "1.3");
+  const sizes = [999, 999_499, 999_600, 1.234e15].map(readableBytes);
+  assert.deepEqual(sizes, ["999 B", "999 kB", "1 MB", "1230 TB"]);
 });
 
 test("a name is cut in its middle no further than its room asks for", () => {
