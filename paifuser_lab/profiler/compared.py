@@ -22,6 +22,7 @@ from .layers import RUNS, SECONDS, profile_in_turn
 FALLS = 4  # an error that falls by more at the next layer is of another output, not a loss
 NOISE = 0.05  # smaller changes, or ones within the spread of either, count as none
 COPIES = ("_to_copy", "clone", "copy_", "contiguous")
+STATES = ("quiet", "busy", "unusable")  # of a machine, the best first
 Subject = Profile | Workload | Derived
 
 
@@ -157,6 +158,7 @@ def _pair(
 ) -> SideBySide:
     names = dict.fromkeys([*(row.layer for row in before), *(row.layer for row in after)])
     added = added_errors(errors, before)
+    known = [profile.quality for profile in (before, after) if profile.quality is not None]
     return SideBySide(
         before=before.workload,
         after=after.workload,
@@ -169,6 +171,8 @@ def _pair(
             )
             for name in names
         ),
+        is_interrupted=before.is_interrupted or after.is_interrupted,
+        quality=max(known, key=lambda one: STATES.index(one.state), default=None),
     )
 
 

@@ -56,6 +56,10 @@ class AttentionCost(TableRecord):
         """The layers that can be sparse."""
         return tuple(layer for layer in self.layers if not layer.reason)
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        return (self.note,) if self.note else ()
+
     def table(self) -> list[dict[str, str]]:
         """A row per share of keys."""
         rows = []

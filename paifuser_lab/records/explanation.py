@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from .quality import readable_interval
+from .quality import Quality, readable_interval, sign, word_for
 from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
 from .table import Columns
 from .text import or_dash, readable_ms, readable_share, view, without_empty
@@ -226,6 +226,8 @@ class SideBySide(TableRecord):
     speedup_interval: tuple[float, float] | None = None
     predicted: Reason | None = None
     rows: tuple[LayerPair, ...]
+    is_interrupted: bool = False
+    quality: Quality | None = None  # of the machine in the more disturbed of the two
 
     @property
     def achieved_ms(self) -> float:
@@ -246,9 +248,11 @@ class SideBySide(TableRecord):
     def title(self) -> str:
         before, after = readable_ms(self.before_ms), readable_ms(self.after_ms)
         took = f"{self.before}: {before} ms → {self.after}: {after} ms"
-        if self.speedup is None or self.speedup_interval is None:
-            return took
-        return f"{took}, {self.speedup:.2f} × ({readable_interval(self.speedup_interval)})"
+        if self.speedup is not None and self.speedup_interval is not None:
+            rough = sign(word_for(self.speedup_interval, self.quality), self.quality)
+            interval = readable_interval(self.speedup_interval)
+            took += f", {rough}{self.speedup:.2f} × ({interval})"
+        return f"{took}{' · stopped early' if self.is_interrupted else ''}"
 
     @property
     def promise(self) -> str:
@@ -278,7 +282,8 @@ class SideBySide(TableRecord):
 
     @property
     def captions(self) -> list[str]:
-        return [line for line in (self.title, self.promise, self.error_growth) if line]
+        quality = self.quality.sentence if self.quality else ""
+        return [line for line in (self.title, self.promise, self.error_growth, quality) if line]
 
     @property
     def error_growth(self) -> str:

@@ -95,6 +95,7 @@ class GenerationComparison(TableRecord):
             f"{self.workload}: {self.new_tokens} tokens after a prompt of {self.prompt_tokens}, on "
             f"{self.machine}; its cache takes {cache}"
             + (f"; perplexity of {self.evaluated_tokens:,} tokens" if self.evaluated_tokens else "")
+            + (" · stopped early" if self.is_interrupted else "")
         )
 
     def table(self) -> list[dict[str, str]]:

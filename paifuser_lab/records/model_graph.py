@@ -75,7 +75,8 @@ class ModelGraph(Record):
     @property
     def title(self) -> str:
         """The workload and the size of its graph, in a line."""
-        operators = counted(len(self.operators), "operator")
+        ends = 0 if self.note else 2  # the call's input and output
+        operators = counted(len(self.operators) - ends, "operator")
         moved = readable_bytes(sum({one.name: one.bytes for one in self.tensors}.values()))
         return f"{self.workload}: {operators}, {moved} between them"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, TypeVar, get_args
 from uuid import uuid4
@@ -95,6 +96,10 @@ class Record(BaseModel):
             ) from error
 
 
+# Kinds of a room above this one, which is imported when one is read.
+ABOVE = {"SearchResult": "paifuser_lab.planner"}
+
+
 def _envelope(path: Path) -> tuple[type[Record], Any]:
     try:
         content = json.loads(read_text(path))
@@ -102,7 +107,10 @@ def _envelope(path: Path) -> tuple[type[Record], Any]:
         raise FileError(
             f"{path.name} is not JSON ({first_line(error)}); was it cut short?"
         ) from error
-    if not isinstance(content, dict) or str(content.get("record")) not in Record.kinds:
+    kind = str(content.get("record")) if isinstance(content, dict) else ""
+    if kind in ABOVE:
+        import_module(ABOVE[kind])
+    if kind not in Record.kinds:
         raise FileError(
             f"{path.name} is not a record; a record names its kind, one of "
             f"{', '.join(sorted(Record.kinds))}."
@@ -111,7 +119,7 @@ def _envelope(path: Path) -> tuple[type[Record], Any]:
         raise FileError(
             f"{path.name} has format {content.get('format')!r}; this version reads format {FORMAT}."
         )
-    return Record.kinds[content["record"]], content.get("data")
+    return Record.kinds[kind], content.get("data")
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -180,7 +188,9 @@ class TableRecord(Record):
 
     @property
     def frame(self) -> Frame:
-        """The record's rows, as plain values."""
+        """The record's rows, as plain values; of one without rows, its table."""
+        if self.row_field not in type(self).model_fields:
+            return frame_of(self.table())
         rows = getattr(self, self.row_field)
         row, *_ = get_args(type(self).model_fields[self.row_field].annotation)
         return frame_of(rows, self.row_key, row.model_fields)

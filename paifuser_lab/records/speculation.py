@@ -53,6 +53,7 @@ class Speculation(TableRecord):
         return (
             f"{self.workload}, its next tokens guessed by {self.draft}: the same {self.new_tokens} "
             f"tokens as greedy decoding, after a prompt of {self.prompt_tokens}, on {self.machine}"
+            + (" · stopped early" if self.is_interrupted else "")
         )
 
     def table(self) -> list[dict[str, str]]:

@@ -136,6 +136,14 @@ def test_a_call_is_helped_by_bf16_and_by_nothing_of_training():
     assert remedy.peak_bytes < lab.fits(workload(), limit="1 GB").predicted.peak_bytes
 
 
+def test_in_bf16_the_caller_keeps_the_inputs_that_it_gave():
+    work = workload(nn.Linear(WIDTH, 1))
+    given = sum(tensor.nbytes for tensor in work.inputs.tensors)
+    fit = lab.fits(work, limit="1 GB", precision="bf16")
+    assert fit.predicted.peak_bytes >= 1.5 * given
+    assert not fit.frame.empty
+
+
 def test_a_limit_below_the_weights_is_a_sentence_with_the_smallest_that_works():
     work = workload(nn.Linear(WIDTH, WIDTH))
     with pytest.raises(MeasureError, match="for its weights alone") as caught:

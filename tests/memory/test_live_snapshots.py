@@ -95,6 +95,12 @@ def test_a_step_of_training_has_gradients_and_optimizer_state(optimizer):
     assert all(torch.equal(one, other) and one.grad is None for one, other in kept)
 
 
+def test_a_step_that_fails_is_refused_in_a_sentence():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    with pytest.raises(MeasureError, match=r"^net fails in this step \(ValueError: Expected more"):
+        lab.memory_snapshot(lab.Workload(model, torch.ones(1, 4), name="net"), True)
+
+
 def test_what_the_backward_pass_makes_belongs_to_the_layer_it_differentiates():
     model = nn.Sequential(nn.Linear(10, 1000), nn.Sigmoid(), nn.Linear(1000, 10))
     record = lab.memory_snapshot(lab.Workload(model, torch.randn(2500, 10)), True)

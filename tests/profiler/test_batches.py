@@ -208,6 +208,13 @@ def test_the_knee_of_a_known_curve_is_found_between_the_doublings(pace):
     assert pace["turns"][-1] == tuple(row.batch for row in sweep.rows if row.is_timed_in_turn)
 
 
+def test_a_variant_is_timed_with_its_own_threads(pace, monkeypatch):
+    monkeypatch.setattr(batches, "thread_choices", lambda: (1, 3))
+    recipe = lab.Recipe([{"backend": {"name": "eager", "threads": 1}}])
+    variant = lab.apply(workload(Small(), images()), recipe)
+    assert batch_size(variant, most=2).threads == 1
+
+
 def test_batches_below_the_knee_miss_the_plateau_when_timed_in_turn(pace):
     lucky = iter(
         [0.5] * 3

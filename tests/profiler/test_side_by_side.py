@@ -12,7 +12,7 @@ import paifuser_lab as lab
 from paifuser_lab import Profile, Workload
 from paifuser_lab.errors import ForwardError, MeasureError, WorkloadError
 from paifuser_lab.profiler import side_by_side
-from paifuser_lab.records import LayerProfile, Reason, SideBySide
+from paifuser_lab.records import LayerProfile, Quality, Reason, SideBySide
 from tests.support import advised
 from tests.support.models import Small, images, unchecked
 
@@ -73,6 +73,15 @@ def test_layers_are_matched_by_path_and_their_changes_are_noted() -> None:
     assert pair.achieved_ms == 4.0 and pair.speedup is None, (
         "two profiles that were not measured in turn give no ratio"
     )
+
+
+def test_a_speedup_from_a_busy_machine_or_a_stopped_run_says_so() -> None:
+    busy = Quality(others_share=0.9)
+    after = profile("variant", 5.0).model_copy(update={"quality": busy, "is_interrupted": True})
+    pair = side_by_side(profile("model", 10.0), after)
+    pair = pair.model_copy(update={"speedup": 2.0, "speedup_interval": (1.9, 2.1)})
+    assert pair.title.endswith(", ≈ 2.00 × (1.90–2.10) · stopped early")
+    assert busy.sentence in pair.captions
 
 
 def test_an_estimate_is_shown_beside_the_result() -> None:

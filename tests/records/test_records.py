@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,14 @@ BAD = {
         "not a valid Comparison: rows",
     ),
 }
+
+
+def test_the_result_of_a_search_is_known_to_a_fresh_process(tmp_path: Path) -> None:
+    path = tmp_path / "search.json"
+    path.write_text('{"record": "SearchResult", "format": 1, "data": {}}')
+    code = f"import paifuser_lab as lab; lab.Record.load({str(path)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "search.json is not a valid SearchResult" in done.stderr
 
 
 @pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)

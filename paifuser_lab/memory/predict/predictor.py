@@ -254,10 +254,15 @@ class Predictor:
         except PaifuserError as error:
             raise MeasureError(f"{self.work.name}: {error}") from error
         except Exception as error:
+            measured = (
+                "lab.memory_snapshot(work, train=True)"
+                if self.options.train
+                else "profiler.memory_timeline(work)"
+            )
             raise MeasureError(
                 f"The memory of {self.work.name}{where} cannot be predicted without running it "
                 f"({type(error).__name__}: {first_line(error).rstrip('.')}); measure it with "
-                "profiler.memory_timeline(work)."
+                f"{measured}."
             ) from error
 
 

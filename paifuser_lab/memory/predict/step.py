@@ -49,7 +49,17 @@ class Subject:
         if self.options.precision != "bf16":
             return self
         _convert(self.model)
-        return replace(self, inputs=self.inputs.map(_to_bf16))
+        if self.options.train:
+            return replace(self, inputs=self.inputs.map(_to_bf16))
+        # as the step precision has it: the caller keeps what it gave, and gets its own dtype
+        self.model.register_forward_pre_hook(
+            lambda _, args, kwargs: pytree.tree_map_only(Tensor, _to_bf16, (args, kwargs)),
+            with_kwargs=True,
+        )
+        self.model.register_forward_hook(
+            lambda _, args, output: pytree.tree_map_only(Tensor, _to_fp32, output)
+        )
+        return self
 
     @property
     def tensors(self) -> list[Any]:
@@ -168,6 +178,10 @@ def _convert(model: nn.Module) -> None:
 
 def _to_bf16(tensor: Tensor) -> Tensor:
     return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
+
+
+def _to_fp32(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
 
 def example_of(work: Workload, options: StepOptions) -> tuple[Inputs, Any, int]:

@@ -29,7 +29,7 @@ from torch.autograd.profiler import profile, record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...arguments import check_count
-from ...errors import MeasureError
+from ...errors import MeasureError, PaifuserError, first_line
 from ...machine.host import threads
 from ...model.watch import watching
 from ...records import StepOptions
@@ -142,7 +142,15 @@ def recorded(
     with QUIET, preserve_rng(work.device), threads(subject.own_threads):
         if options != StepOptions() or batch is not None:
             step = real_subject(work, options, example_batch(work) if batch is None else batch)
-            return record(work, step.model, step.tensors, partial(run, step))
+            try:
+                return record(work, step.model, step.tensors, partial(run, step))
+            except PaifuserError:
+                raise
+            except Exception as error:
+                raise MeasureError(
+                    f"{work.name} fails in this step ({type(error).__name__}: "
+                    f"{first_line(error).rstrip('.')}); give another batch=…."
+                ) from error
         work.output()  # a failing model raises here with its layer's name
         inputs, model = work.inputs.clone(), work.model
         with running(model):
