@@ -209,7 +209,7 @@ def _shut_out(row: Candidate, loss: float, limits: Options) -> dict[str, Any]:
     is_trained = any("distill" in step for step in row.steps)
     needs_training = is_cut and not is_trained and limits.can_train and not limits.may_train
     until = " until trained, and training is off" if needs_training else f": you allow {allowed}"
-    wider = {"metric_drop": _rounded_up(loss)} if loss <= 1 else None  # no limit allows more
+    wider = {"metric_drop": _rounded_up(loss)} if loss <= 1 else None  # no search allows more
     return {
         "status": "outside the limits",
         "reason": f"{lost}{until}",

@@ -93,7 +93,7 @@ def _limit(search: Candidates, row: Candidate) -> Limit:
     """
     allowed = search.metric_drop
     if row.metric_lost is not None:
-        return Limit(metric_drop=min(1.0, max(allowed, row.metric_lost)))
+        return Limit(metric_drop=max(allowed, row.metric_lost))
     error = max(Limit().output_error, allowed, row.relative_error or 0.0)
     return Limit(metric_drop=allowed, output_error=error)
 

@@ -169,6 +169,11 @@ class Comparison(TableRecord):
         return self if is_same else self.model_copy(update={"rows": rows})
 
     @property
+    def is_share(self) -> bool:
+        """Whether the metric can be a share: the larger the better, and never above 1."""
+        return not self.smaller_is_better and not any((row.metric or 0) > 1 for row in self.rows)
+
+    @property
     def best(self) -> Measurement:
         """The fastest row within its limit, or the baseline; how sure that is says `verdict`."""
         return max(
@@ -275,5 +280,5 @@ class Limit(Record):
     """The largest loss of the metric; without labelled data, the largest output error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    metric_drop: float = Field(default=0.01, ge=0, le=1)  # 0.01 is one point of accuracy
+    metric_drop: float = Field(default=0.01, ge=0)  # 0.01 is one point of accuracy
     output_error: float = Field(default=0.1, gt=0)  # relative L2 error

@@ -214,6 +214,12 @@ class Results(TableRecord):
         """Whether a row has a metric; else the distance of the outputs is compared."""
         return any(row.metric is not None for row in self.measured)
 
+    @property
+    def is_share(self) -> bool:
+        """Whether `worth` is a share: closeness, or a metric that grows and is never above 1."""
+        is_less_better = self.has_metric and self.smaller_is_better
+        return not is_less_better and not any((row.metric or 0) > 1 for row in self.rows)
+
 
 def _speedup_text(row: ResultRow) -> str:
     if not row.number or row.speedup is None or row.speedup_interval is None:

@@ -174,7 +174,7 @@ class Tried:
         drop, error = limit.metric_drop, limit.output_error
         if row.metric is not None and before is not None:
             lost = row.metric - before if compared.smaller_is_better else before - row.metric
-            drop = min(1.0, max(drop, _rounded_up(lost)))
+            drop = max(drop, _rounded_up(lost))
         else:
             error = max(error, _rounded_up(row.relative_error or 0.0))
         wider = Limit(metric_drop=drop, output_error=error)

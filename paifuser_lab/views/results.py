@@ -46,7 +46,7 @@ def _scatter(results: Results, known: list[tuple[ResultRow, float]], unit: str) 
     low = min([*ys, top - LEAST_SPAN])
     pad = 0.12 * (top - low)
     ticks = linear_ticks(low, top, 4)
-    texts = tuple(f"{100 * tick:.3g} %" for tick in ticks)
+    texts = tuple(f"{100 * tick:.3g} %" if results.is_share else f"{tick:.4g}" for tick in ticks)
     name = "closeness (1 − output error)" if unit == "closeness" else unit
     y = Axis(low - pad, top + pad, name, "linear", ticks, texts)
     place = {row.number: (at, worth) for row, at, worth in zip(rows, xs, ys, strict=True)}

@@ -167,14 +167,21 @@ def figures(state: State) -> list[dict[str, Any]]:
     before = compared[compared.baseline] if compared else None
     now = current(compared) if compared and len(state.recipe) else before
     metric = (compared.metric_name if compared else None) or "metric"
-    fields = (("memory", "peak_bytes", "B"), ("size", "size_bytes", "B"), (metric, "metric", "%"))
+    unit = "%" if compared is None or compared.is_share else ""
+    is_less_better = compared is not None and compared.smaller_is_better
+    fields = (
+        ("memory", "peak_bytes", "B", True),
+        ("size", "size_bytes", "B", True),
+        (metric, "metric", unit, is_less_better),
+    )
     rows: list[tuple[Any, ...]] = [
-        (name, getattr(before, field, None), getattr(now, field, None), unit)
-        for name, field, unit in fields
+        (name, getattr(before, field, None), getattr(now, field, None), *how)
+        for name, field, *how in fields
     ]
     error = now.relative_error if now is not None and now is not before else None
-    rows.append(("output error", None, error, ""))
-    return [dict(zip(("name", "before", "now", "unit"), row, strict=True)) for row in rows]
+    rows.append(("output error", None, error, "", True))
+    columns = ("name", "before", "now", "unit", "is_less_better")
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def story(state: State) -> dict[str, str] | None:

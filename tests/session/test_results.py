@@ -55,6 +55,18 @@ def test_a_recipe_that_failed_is_a_row_with_the_reason(session):
     assert session.tried.profile(1) is None and session.tried.profile(0) is session.state.baseline
 
 
+def test_a_metric_that_is_no_share_may_lose_more_than_one():
+    before = lab.Measurement(name="baseline", threads=1, metric=20.0)
+    after = lab.Measurement(name="fold", steps=("fold",), threads=1, metric=22.5, refused="much")
+    compared = lab.Comparison(
+        workload="net", machine="m", baseline="baseline", metric_name="perplexity",
+        smaller_is_better=True, rounds=1, rows=(before, after),
+    )  # fmt: skip
+    tried = Tried(lab.Recipe([]), Baseline())
+    tried.put(lab.Recipe(["fold"]), compared)
+    assert tried.allowed(1).limit.metric_drop == 2.5
+
+
 def test_there_is_no_recipe_of_a_result_that_is_not_there(session):
     for number in (-1, 7):
         with pytest.raises(PaifuserError, match=f"no result {number}; the results are 0 to 0"):

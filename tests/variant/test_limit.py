@@ -152,9 +152,9 @@ def test_a_limit_is_saved_read_and_checked(tmp_path):
     assert "limit" not in Recipe(["fold"]).to_text()
     assert "limit={'metric_drop': 0.02}" in recipe.as_code()
     with pytest.raises(
-        RecipeError, match=r"limit.metric_drop is 7.*a limit has metric_drop and output_error"
+        RecipeError, match=r"limit.metric_drop is -7.*a limit has metric_drop and output_error"
     ):
-        Recipe(limit={"metric_drop": 7})
+        Recipe(limit={"metric_drop": -7})
     with pytest.raises(RecipeError, match=r"Line 3.*limit.drop is 1"):
         Recipe.from_text("version: 1\nlimit:\n  drop: 1\nsteps: []\n")
 

@@ -20,8 +20,9 @@ from paifuser_lab import profiler
 from paifuser_lab.jobs import worker
 from paifuser_lab.records import Origin
 from paifuser_lab.records.quality import Quality
+from paifuser_lab.session.state import State
 from paifuser_lab.widgets.details import layer_details
-from paifuser_lab.widgets.presenter import quality
+from paifuser_lab.widgets.presenter import figures, quality
 from paifuser_lab.widgets.recipe_edits import without
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.layers import NUMBERS, times_before, with_precision
@@ -198,6 +199,20 @@ def test_the_workbench_shows_the_unchanged_model(make_bench):
     assert {"roofline", "call_timeline", "results", "hardware"} == set(bench.views)
     assert {"relu", "engine itself"} <= set(bench.state["cannot"])
     assert "conv" not in bench.state["cannot"]
+
+
+@pytest.mark.parametrize(
+    ("value", "is_less_better", "unit"), [(0.9, False, "%"), (0.9, True, ""), (24.1, False, "")]
+)
+def test_the_headline_says_which_way_its_metric_is_better(value, is_less_better, unit):
+    compared = lab.Comparison(
+        workload="net", machine="m", baseline="a", metric_name="f1", rounds=1,
+        smaller_is_better=is_less_better,
+        rows=(lab.Measurement(name="a", threads=1, metric=value),),
+    )  # fmt: skip
+    shown = {one["name"]: one for one in figures(State(lab.Recipe([]), comparison=compared))}
+    assert (shown["f1"]["unit"], shown["f1"]["is_less_better"]) == (unit, is_less_better)
+    assert shown["size"]["is_less_better"]
 
 
 def test_a_clicked_precision_is_applied_measured_and_undone(make_bench):

@@ -78,6 +78,18 @@ def test_a_row_is_packed_with_pythons_verdict():
     assert packed_results(None) is None
 
 
+def test_a_metric_that_is_no_share_is_a_plain_number():
+    rows = (row(1, 5.0, (1.9, 2.1), metric=24.1), row(2, 9.9, (0.9, 1.1), metric=26.51))
+    results = Results(
+        workload="net", machine="m", metric_name="perplexity", smaller_is_better=True, rows=rows
+    )
+    data = packed_results(results, (1, 2))
+    (texts,) = [one["texts"] for one in data["columns"] if one["name"] == "worth"]
+    after = data["pair"]["table"]["rows"][1]["Perplexity"]
+    assert texts == ["24.1", "26.51"] and after == {"text": "26.51 +10 %", "tone": "bad"}
+    assert not any("%" in tick for tick in data["scatter"]["rows"][0][0]["y"]["names"])
+
+
 def test_what_b_changes_of_a_is_signed_and_has_a_tone():
     sized = [row(number, 5.0, (1.9, 2.1), size_bytes=size) for number, size in enumerate((100, 18))]
     results = Results(workload="net", machine="m", rows=tuple(sized))

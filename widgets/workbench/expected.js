@@ -4,7 +4,8 @@
  */
 
 /**
- * @typedef {{ name: string, before?: number | null, now?: number | null, unit?: string }} Figure
+ * @typedef {{ name: string, before?: number | null, now?: number | null, unit?: string,
+ *   is_less_better?: boolean }} Figure
  * @typedef {{ tone: string, sentence: string }} Story
  * @typedef {{ state: string, label: string, reasons: [string, string][], sentence?: string,
  *   advice: string, busiest: [string, number][] }} Quality

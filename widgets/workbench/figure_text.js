@@ -47,14 +47,14 @@ function withoutUnit(old, shown) {
 
 /** @param {Figure} figure @returns {{ text: string, judgement: Judgement }} */
 function changeText(figure) {
-  const { before = null, now = null } = figure;
+  const { before = null, now = null, is_less_better: isLessBetter = true } = figure;
   if (before === null || now === null || before === now) return NO_CHANGE;
   const isShare = figure.unit === "%";
   const change = isShare ? now - before : before ? (now - before) / Math.abs(before) : NaN;
   if (Number.isNaN(change) || Math.abs(change) < UNNOTICED) return NO_CHANGE;
   return {
     text: isShare ? signed(100 * change, " points") : signed(100 * change, "%"),
-    judgement: change > 0 === isShare ? "good" : "bad",
+    judgement: change < 0 === isLessBetter ? "good" : "bad",
   };
 }
 

@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { figureText } from "./figure_text.js";
 
-test("less is better, but for a share that is reached", () => {
+const ACCURACY = { name: "accuracy", unit: "%", is_less_better: false };
+
+test("less is better, but for a metric that says otherwise", () => {
   assert.deepEqual(figureText({ name: "memory", before: 118e6, now: 69e6, unit: "B" }), {
     before: "118",
     now: "69 MB",
@@ -10,15 +12,17 @@ test("less is better, but for a share that is reached", () => {
     judgement: "good",
   });
   assert.equal(figureText({ name: "size", before: 1e6, now: 2e6, unit: "B" }).judgement, "bad");
-  const accuracy = figureText({ name: "accuracy", before: 0.987, now: 0.983, unit: "%" });
+  const accuracy = figureText({ ...ACCURACY, before: 0.987, now: 0.983 });
   assert.deepEqual(
     [accuracy.before, accuracy.now, accuracy.change, accuracy.judgement],
     ["98.7", "98.3%", "−0.4 points", "bad"],
   );
-  assert.equal(
-    figureText({ name: "accuracy", before: 0.9, now: 0.95, unit: "%" }).judgement,
-    "good",
-  );
+  assert.equal(figureText({ ...ACCURACY, before: 0.9, now: 0.95 }).judgement, "good");
+  const rate = { ...ACCURACY, is_less_better: true };
+  assert.equal(figureText({ ...rate, before: 0.05, now: 0.1 }).judgement, "bad");
+  const score = { ...ACCURACY, unit: "" };
+  assert.equal(figureText({ ...score, before: 24.1, now: 25 }).judgement, "good");
+  assert.equal(figureText({ ...score, before: 24.1, now: 24.1 }).now, "24.1");
 });
 
 test("a unit that changed is written out", () => {

@@ -97,7 +97,7 @@ def _columns(results: Results) -> list[dict[str, Any]]:
     sizes = [row.size_bytes for row in rows]
     column = ("name", "label", "width", "rank", "values", "texts", "hint", "spoken")
     far = "" if metric else "the relative distance of the outputs"
-    kept = [_worth_text(row, metric) for row in rows]
+    kept = [_worth_text(results, row) for row in rows]
     columns: list[tuple[Any, ...]] = [
         ("ms", "ms", 80, 10, [row.latency_ms for row in rows], times, "", []),
         ("faster", "Faster", 72, 9, [row.speedup for row in rows], speeds, "", spoken),
@@ -113,10 +113,23 @@ def _metric(results: Results) -> str:
     return name[:1].upper() + name[1:]
 
 
-def _worth_text(row: ResultRow, metric: str) -> str:
-    if metric:
-        return "–" if row.metric is None else f"{100 * row.metric:.3g} %"
-    return "0" if row.relative_error == 0 else or_dash(row.relative_error, "{:.1e}")
+def _worth_text(results: Results, row: ResultRow) -> str:
+    if not _metric(results):
+        return "0" if row.relative_error == 0 else or_dash(row.relative_error, "{:.1e}")
+    if row.metric is None or not results.is_share:
+        return or_dash(row.metric, "{:.4g}")
+    return f"{100 * row.metric:.3g} %"
+
+
+def _worth_after(results: Results, row: ResultRow, before: ResultRow) -> Any:
+    """What is kept, with what it changes: points of a share, of another metric percents."""
+    text = _worth_text(results, row)
+    if row.metric is None or before.metric is None:
+        return text
+    whole, unit = (1.0, "") if results.is_share else (abs(before.metric), " %")
+    change = 100 * (row.metric - before.metric) / whole if whole else 0.0
+    is_better = (change > 0) != results.smaller_is_better
+    return _changed(text, change, unit, is_better=is_better)
 
 
 def _speedup_text(row: ResultRow) -> str:
@@ -131,18 +144,12 @@ def _packed_pair(results: Results, pair: ResultPair) -> dict[str, Any]:
     first, second = pair.first, pair.second
     effect = pair.verdict.sentence.rpartition(" ms · ")[2] if pair.speedup else "–"
     tone = {"good": "good", "bad": "bad"}.get(pair.verdict.tone, "")
-    metric = _metric(results)
-    is_known = first.metric is not None and second.metric is not None
-    points = 100 * ((second.metric or 0.0) - (first.metric or 0.0)) if is_known else 0.0
-    is_better = (points > 0) != results.smaller_is_better
     rows = [
         {
             "Compare": f"{letter} · {row.number}",
             "Latency": f"{readable_ms(row.latency_ms)} ms" if row.latency_ms else "–",
             "Faster than A": "–" if row is first else cell(effect, tone=tone),
-            metric or "Outputs differ by": _changed(
-                _worth_text(row, metric), points if row is second else 0.0, "", is_better=is_better
-            ),
+            _metric(results) or "Outputs differ by": _worth_after(results, row, first),
             "Size": _smaller(row.size_bytes, first.size_bytes),
             "Peak memory": _smaller(row.peak_bytes, first.peak_bytes),
         }
