@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy
 import pytest
+from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.widgets.tabs.graph import Shown, edited, packed_graph
 from tests.support.bench import opened, send
+from tests.support.models import Small, images
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +79,33 @@ def test_a_choice_without_weights_is_refused_in_a_sentence(bench):
 
 def test_edits_keep_what_the_step_had(work):
     fused = edited(lab.Recipe([{"fuse": {"layers": ["conv1"]}}]), work, "fuse", ["layer1"])
-    assert fused[0].options["layers"] == ["conv1", "layer1", "layer1.*"]
+    assert fused[0].options["layers"] == ["conv1", "layer1.*"]
     recipe = lab.Recipe([{"prune": {"layers": {"fc": 0.5}}}])
     cut = edited(recipe, work, "prune", ["conv1"])
     assert cut[0].options["layers"] == {"fc": 0.5, "conv1": 0.25}
     sparse = edited(lab.Recipe([]), work, "attention", ["a.b"])
     assert sparse[0].options["keep"] == 0.5
-    assert sparse[0].options["layers"] == ["a.b", "a.b.*"]
+    assert sparse[0].options["layers"] == ["a.b"]
     with pytest.raises(RecipeError, match="no layer with a weight"):
         edited(recipe, work, "prune", ["relu"])
+
+
+def test_fusing_or_sparse_attention_of_one_node_leaves_the_others_as_they_were(work):
+    everywhere = lab.Recipe([{"fuse": {"off": ["conv1"]}}])
+    assert edited(everywhere, work, "fuse", ["conv1"])[0].options == {"layers": ["*", "conv1"]}
+    windows = {"attention": {"kind": "window"}}
+    recipe = lab.Recipe([windows, {"attention": {"kind": "block", "keep": 0.25}}])
+    assert edited(recipe, work, "attention", ["a"]) == recipe
+    recipe = lab.Recipe([windows, {"attention": {"keep": 0.25, "layers": ["a"]}}])
+    sparse = [step.options for step in edited(recipe, work, "attention", ["b"])]
+    assert sparse == [{"kind": "window"}, {"keep": 0.25, "layers": ["a", "b"]}]
+
+
+@pytest.mark.parametrize("key", ["0", "0.conv"])
+def test_a_layer_and_a_block_name_places_that_can_be_fused(key):
+    work = lab.Workload(nn.Sequential(Small()), images(), name="nested")
+    variant = lab.apply(work, edited(lab.Recipe([]), work, "fuse", [key]))
+    assert variant.fusions.at("0.conv").standing in ("fused", "slower")
 
 
 def test_a_block_has_the_time_of_all_inside_and_no_operator_has_a_colour(work):

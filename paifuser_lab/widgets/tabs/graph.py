@@ -126,13 +126,13 @@ def layers_in(work: Workload, keys: list[str]) -> list[str]:
 
 def edited(recipe: Recipe, work: Workload, kind: str, keys: list[str], name: str = "") -> Recipe:
     """The recipe with another format, fewer channels, fusing or sparse attention in some nodes."""
-    if kind in ("fuse", "attention"):
-        earlier = next((step.options for step in recipe if step.kind == kind), {})
-        patterns = [pattern for key in keys for pattern in (key, f"{key}.*")]
-        if kind == "attention":
-            earlier = {"kind": "topk", "keep": KEEP} | earlier
-        named = dict.fromkeys([*earlier.get("layers", ()), *patterns])
-        return with_options(recipe, kind, earlier | {"layers": list(named)})
+    if kind == "fuse":
+        # a pattern that matches nothing is an error, and only a layer is a place itself
+        at = {key: channel_of(work.model.get_submodule(key)) for key in keys}
+        patterns = [f"{key}.*" if channel is None else key for key, channel in at.items()]
+        return recipe.with_step({"fuse": {"layers": patterns}})
+    if kind == "attention":
+        return _with_sparse(recipe, keys)
     layers = layers_in(work, keys)
     if kind == "prune":
         earlier = next((step.options for step in recipe if step.kind == kind), {})
@@ -142,6 +142,20 @@ def edited(recipe: Recipe, work: Workload, kind: str, keys: list[str], name: str
         if not name or name not in obstacles(work.model.get_submodule(layer)):
             recipe = with_precision(recipe, layer, name)
     return recipe
+
+
+def _with_sparse(recipe: Recipe, layers: list[str]) -> Recipe:
+    """More layers in the first step that keeps a part of the keys, unless it is for all of them."""
+    for at, step in enumerate(recipe):
+        options = step.options
+        if step.kind == "attention" and "keep" in options:
+            if "layers" not in options:
+                return recipe
+            more = dict.fromkeys([*options["layers"], *layers])
+            steps: list[Any] = list(recipe)
+            steps[at] = {step.kind: options | {"layers": list(more)}}
+            return recipe.of(steps)
+    return recipe.with_step({"attention": {"keep": KEEP, "layers": layers}})
 
 
 def _edit(bench: Bench, request: Request) -> None:
