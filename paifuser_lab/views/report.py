@@ -34,13 +34,20 @@ def report(
 
     compared = compare(work, variant, seconds=seconds / 2)
     sides = explain(work, variant, seconds=seconds / 2)
-    return write_text(path, report_page(compared, variant.recipe, work.graph(), sides))
+    is_loaded = work.origin is None
+    page = report_page(compared, variant.recipe, work.graph(), sides, is_loaded=is_loaded)
+    return write_text(path, page)
 
 
 def report_page(
-    compared: Comparison, recipe: Recipe, graph: ModelGraph, sides: SideBySide | None = None
+    compared: Comparison,
+    recipe: Recipe,
+    graph: ModelGraph,
+    sides: SideBySide | None = None,
+    *,
+    is_loaded: bool = False,
 ) -> str:
-    """The page of the last row of a comparison, and of its baseline."""
+    """The page of a comparison's last row and baseline; its code loads no model if `is_loaded`."""
     row, base = compared.rows[-1], compared[compared.baseline]
     heading = f"{compared.workload}: {recipe.label}"
     sections = [("Measured", "", _table(compared))]
@@ -54,7 +61,7 @@ def report_page(
         compared.machine,
         _facts(base, row),
         figure(compared).svg(),
-        recipe_html(recipe),
+        recipe_html(recipe, is_loaded=is_loaded),
         sections,
     )
     return offline_page(heading, body)
@@ -69,9 +76,9 @@ def _facts(base: Measurement, row: Measurement) -> list[Fact]:
     ]
 
 
-def recipe_html(recipe: Recipe) -> str:
-    """A recipe as YAML and as code."""
-    return view("recipe", recipe.label, recipe.to_text(), recipe.as_code())
+def recipe_html(recipe: Recipe, *, is_loaded: bool = False) -> str:
+    """A recipe as YAML and as code, which loads no model if `is_loaded`."""
+    return view("recipe", recipe.label, recipe.to_text(), recipe.as_code(is_loaded=is_loaded))
 
 
 def _table(record: TableRecord) -> str:

@@ -180,13 +180,14 @@ class Workbench(Panel):
 
     def report(self, path: str | Path = "report.html") -> Path:
         """Write the chosen recipe's measured effect as one page that works offline; its path."""
-        state = self.session.state
+        state, work = self.session.state, self.session.work
         if state.variant is None or state.comparison is None:
             raise MeasureError("The recipe is not measured yet; call wait() before report().")
         sides = None
         if state.baseline is not None and state.profile is not None:
             sides = side_by_side(state.baseline, state.profile)
-        page = report_page(state.comparison, state.recipe, self.session.work.graph(), sides)
+        is_loaded = work.origin is None
+        page = report_page(state.comparison, state.recipe, work.graph(), sides, is_loaded=is_loaded)
         return write_text(path, page)
 
     def open(self) -> None:

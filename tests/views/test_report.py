@@ -45,10 +45,11 @@ def test_a_workbench_writes_the_page_of_its_recipe_once_that_is_measured(work, t
     bench = lab.Workbench(work, rounds=3, seconds=0.3)
     with pytest.raises(MeasureError, match="not measured yet"):
         bench.report(tmp_path / "early.html")
-    bench.recipe = Recipe(["fold"])
+    bench.recipe += "fold"
     bench.open()
     bench.wait()
     page = bench.report(tmp_path / "bench.html").read_text()
     assert "fold batch-norm" in page and "Layer by layer" in page
+    assert "lab.apply(work" in page and "lab.load(" not in page, "no name loads one's own model"
     assert not (tmp_path / "early.html").exists()
     bench.close()

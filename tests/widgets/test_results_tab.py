@@ -152,6 +152,7 @@ def test_a_report_and_a_folder_are_written_and_named(tried, tmp_path):
     assert tried.state["taken"] == "saved: small-results.html"
     page = (tmp_path / "small-results.html").read_text()
     assert "fold batch-norm" in page and "lab.Recipe(" in page and "<svg" in page
+    assert "lab.load(" not in page, "no name loads one's own model"
     state = send(tried, do="save_folder")
     assert state.error is None
     assert tried.state["taken"] == 'saved: lab.load("small-faster", work=original) opens it'

@@ -220,18 +220,27 @@ def save_report(bench: Bench, request: Request) -> None:
     if state.results is None:
         raise MeasureError("Nothing was measured yet; write the report once it is.")
     path = Path(f"{file_name(state.results.workload)}-results.html")
-    write_text(path, report_page(state.results, state.recipe, state.record("candidates")))
+    is_loaded = bench.session.work.origin is None
+    found = state.record("candidates")
+    write_text(path, report_page(state.results, state.recipe, found, is_loaded=is_loaded))
     bench.session.show(TAKEN, f"saved: {path.name}")
 
 
-def report_page(results: Results, recipe: Recipe, candidates: Candidates | None = None) -> str:
+def report_page(
+    results: Results,
+    recipe: Recipe,
+    candidates: Candidates | None = None,
+    *,
+    is_loaded: bool = False,
+) -> str:
     """Everything tried as an HTML page: the figure, the recipe and its code, the tables."""
+    chosen = recipe_html(recipe, is_loaded=is_loaded)
     drawing = figure(results)
     drawing.suptitle("")  # the page's heading says it
     drawing.set_label("everything tried: latency, and accuracy by latency")
     parts = [
         f"<h1>{html.escape(results.title)}</h1>",
-        f'<div class="pair"><figure>{drawing.svg()}</figure><div>{recipe_html(recipe)}</div></div>',
+        f'<div class="pair"><figure>{drawing.svg()}</figure><div>{chosen}</div></div>',
         _section("Everything tried", results),
         _section("What the search measured", candidates) if candidates else "",
     ]
