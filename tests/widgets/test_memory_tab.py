@@ -107,6 +107,13 @@ def test_remedies_that_are_steps_are_applied_by_one_press_and_lower_the_peak(ben
     assert training["remedies"] and not steps_of(training)
 
 
+def test_steps_can_be_added_below_a_smaller_batch_that_is_none():
+    call = packed_fit(lab.fits(workload(), limit="500 kB"))["call"]
+    rows = call["picture"]["tables"][0]["rows"]
+    assert rows[0]["change"].startswith("a batch of") and rows[0][""] == ""
+    assert set(steps_of(call)) == {"bf16"}
+
+
 def test_measured_bytes_stand_beside_the_predicted_ones(bench):
     send(bench, do="memory_fit", train=False, limit=None)
     send(bench, do="memory")

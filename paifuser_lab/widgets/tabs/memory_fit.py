@@ -41,9 +41,11 @@ def packed_fit(
 
 def _one(fit: Fit, measured: dict[str, int]) -> dict[str, Any]:
     peak = fit.predicted
+    steps = [step_of(remedy) for remedy in fit.remedies]
+    # the page takes a table's columns from its first row
     remedies = [
-        row | {"": _add_button(row["change"], step)} if (step := step_of(remedy)) else row
-        for row, remedy in zip(fit.remedy_table(), fit.remedies, strict=True)
+        row | ({"": _add_button(row["change"], step) if step else ""} if any(steps) else {})
+        for row, step in zip(fit.remedy_table(), steps, strict=True)
     ]
     held = [
         row | ({"measured": readable_bytes(measured.get(row["category"]))} if measured else {})
