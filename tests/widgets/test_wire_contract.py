@@ -112,6 +112,15 @@ def test_every_status_in_the_page_belongs_to_the_session_or_a_query():
     assert compared and compared <= SESSION_STATUSES | {query.status for query in QUERIES.values()}
 
 
+def test_every_section_that_waits_for_its_query_has_a_question_that_can_be_asked_again():
+    known = [section for section in sections() if section.is_always_shown]
+    asked = {one.name for one in known if one.name in QUERIES and one.place != "sheet"}
+    charts = [section.chart.question for section in known if section.chart]
+    shown = {question.query for question in charts if question}
+    shown |= set(re.findall(r'^\s*query: "(\w+)"', modules(), re.M))
+    assert "graph" in asked and asked <= shown
+
+
 def test_every_reason_for_trust_has_its_exact_meaning_as_a_tooltip():
     figures = ("others_share", "waited_share", "spread", "rows_share", "clock_share", "sleeps")
     reasons = Quality(**dict.fromkeys(figures, 9.0)).reasons

@@ -4,30 +4,37 @@ import { HoverCard, freshId } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
 import { unpackedPicture, wordsOf } from "../shared/picture.js";
 import { markRows } from "../shared/picture_marks.js";
+import { Question } from "../shared/question.js";
 import { nearest, nextAlong, zoomed } from "./moves.js";
 
 /** @typedef {import("./moves.js").View} View */
 
+const FOLLOWED = ["state", "requests", "served"];
+const QUESTION = {
+  query: "graph",
+  request: "graph",
+  question: "What flows from layer to layer?",
+  use: "One call of the model tells.",
+};
 const PRECISIONS = ["bf16", "fp16", "int8", "int8-weights", "int4-weights", ""];
 const HEIGHT = 560;
 const MOST_ZOOM = 2.5;
 const FIRST_ZOOM = 0.85; // below it no name can be read
 
 /**
- * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} [model]
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model
  * @returns {import("../shared/host.js").View}
  */
 export function graph(root, host, model) {
-  return new GraphView(root, host, Boolean(model?.get("state")));
+  return new GraphView(root, host, model);
 }
 
 class GraphView {
-  /**
-   * @param {HTMLElement} root @param {import("../shared/host.js").Host} host
-   * @param {boolean} isBench whether Python answers: a record alone is shown as it is
-   */
-  constructor(root, host, isBench) {
+  /** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model */
+  constructor(root, host, model) {
+    const isBench = Boolean(model.get("state")); // Python answers: a record alone is as it is
     this.host = host;
+    this.model = model;
     this.isBench = isBench;
     this.id = freshId("graph");
     this.data = /** @type {any} */ (null);
@@ -104,18 +111,24 @@ class GraphView {
       go("+", "larger (+)", () => this.zoom(1.25)),
       go("0", "the whole graph (0)", () => this.whole()),
     );
-    this.box = h(
-      "section",
-      { class: "pf-view pf-graph", "aria-label": "graph" },
+    this.question = new Question(model, host.ask, QUESTION);
+    this.parts = [
       h("div", { class: "pf-view-head" }, this.title),
       ways,
       h("div", { class: "pf-graph-chosen" }, this.said, this.acts),
       this.plot,
       this.legend,
       this.note,
-    );
-    root.append(this.box);
+    ];
+    const view = { class: "pf-view pf-graph", "aria-label": "graph" };
+    root.append(h("section", view, ...this.parts, this.question.element));
+    this.onChange = () => this.data || this.question.show(false);
+    for (const name of FOLLOWED) model.on(`change:${name}`, this.onChange);
     this.listen();
+  }
+
+  destroy() {
+    for (const name of FOLLOWED) this.model.off(`change:${name}`, this.onChange);
   }
 
   listen() {
@@ -133,14 +146,14 @@ class GraphView {
 
   /** @param {any} data */
   show(data) {
+    for (const part of this.parts) part.toggleAttribute("hidden", !data?.key);
     if (!data?.key) {
-      fresh(this.title, "What flows from layer to layer? One call of the model tells.");
-      for (const part of [...this.box.children].slice(1)) part.toggleAttribute("hidden", true);
       if (!this.asked && this.isBench) this.host.ask({ do: "graph" });
       this.asked = true;
+      this.onChange();
       return;
     }
-    for (const part of this.box.children) part.removeAttribute("hidden");
+    this.question.element.hidden = true;
     const isFirst = !this.data;
     const key = this.data?.key[this.at];
     const before = this.spot(this.at);
