@@ -8,7 +8,6 @@ from typing import Any
 
 from ..._files import write_text
 from ...errors import MeasureError
-from ...profiler import side_by_side
 from ...records import Candidates, ResultPair, ResultRow, Results
 from ...records.quality import sign
 from ...records.table import Table
@@ -24,7 +23,7 @@ from ..section import Bench, Context, Request, Section
 from ..wire import cell, pictured
 
 MARKED = "compared_results"  # the numbers of the two rows that are compared
-LAYERS = "side_by_side"  # their profiles, layer by layer
+LAYERS = "side_by_side"  # the numbers with all that was tried, for their profiles
 TAKEN = "taken_result"  # what was written last: a folder or a report
 
 
@@ -189,9 +188,7 @@ def compare_results(bench: Bench, request: Request) -> None:
     if results is None or len(numbers) != 2:
         raise MeasureError("Mark two results to compare them.")
     results.pair(*numbers)
-    first, second = (session.tried.profile(number) for number in numbers)
-    has_layers = first is not None and second is not None and first is not second
-    session.show(LAYERS, side_by_side(first, second) if has_layers and first and second else None)
+    session.show(LAYERS, (session.tried, tuple(numbers)))
     session.show(MARKED, tuple(numbers))
 
 
