@@ -54,6 +54,8 @@ def test_an_export_writes_a_folder_and_hands_out_its_small_files(bench):
     file = bench.views["exports"]["file"]
     content = (bench.folder / "small_net-export" / "run.py").read_bytes()
     assert (file["name"], file["data"]) == ("run.py", content)
+    assert send(bench, do="export_file", name="").error is None
+    assert bench.views["exports"]["file"] is None, "it would be sent with every later change"
 
 
 @pytest.mark.parametrize(

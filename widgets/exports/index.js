@@ -97,6 +97,7 @@ class ExportView {
     if (data?.file && data.file.name === this.wanted) {
       this.wanted = "";
       save(data.file.name, data.file.data);
+      this.host.ask({ do: "export_file", name: "" }); // else it is sent with every later change
     }
     this.follow();
   }

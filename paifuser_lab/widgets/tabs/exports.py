@@ -101,11 +101,14 @@ def _ask(bench: Bench, request: Request) -> None:
 
 
 def _download(bench: Bench, request: Request) -> None:
-    """Send one of the folder's files to the page, as it was when it was written."""
+    """Send one of the folder's files to the page, as it was when it was written; '': none more."""
+    name = str(request["name"])
+    if not name:
+        bench.session.show(FILE, None)
+        return
     deployment = of_recipe(bench.session.state, "export")
     if deployment is None or not deployment.folder:
         raise ExportError("Nothing was exported with this recipe; export it first.")
-    name = str(request["name"])
     content = checked_file(Path(deployment.folder), name, LARGEST_DOWNLOAD)
     asked = {"name": name, "data": content, "number": request["id"]}
     bench.session.show(FILE, asked)
