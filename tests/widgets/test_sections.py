@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 import paifuser_lab as lab
+from paifuser_lab._files import asset
 from paifuser_lab.errors import WorkloadError
 from paifuser_lab.jobs.queries import QUERIES, Query
 from paifuser_lab.records import Record
@@ -142,6 +145,14 @@ def test_every_section_of_the_workbench_names_one_of_its_tabs():
     segments = {section.name for section in sections() if section.place == "segment"}
     places = {section.place for section in sections()}
     assert places <= {"", "segment", "beside", "sheet"} | segments
+
+
+def test_the_list_of_keys_and_the_page_have_a_number_for_each_tab():
+    shown = {section.tab for section in sections() if section.title and section.place != "sheet"}
+    last = len((shown | {"layers"}) - {"generation"})  # which is of language models alone
+    assert f'"1–{last}", "the tabs"' in asset("widgets/workbench/key_help.js").read_text()
+    page = Path(__file__).parents[2] / "docs" / "workbench.md"
+    assert f"`1`–`{last}` tabs" in page.read_text(encoding="utf-8")
 
 
 def test_every_option_has_its_exact_term_as_a_tooltip():

@@ -4,7 +4,7 @@ import { h } from "../shared/dom.js";
 
 const KEYS = [
   ["f", "make it faster"],
-  ["1–5", "the tabs"],
+  ["1–6", "the tabs"],
   ["/", "filter the layers"],
   ["↑ ↓", "from row to row"],
   ["← →", "fold, unfold"],
