@@ -5,21 +5,20 @@ import { h, s, set } from "./dom.js";
 
 /**
  * What a view says of its marks, each known by a value of its own. `order` is that of the keys,
- * `at` the mark at a spot, `start` the one that the focus points at, `mark` redraws what is pointed.
+ * `at` the mark at a spot, `mark` redraws what is pointed.
  * @template Mark
  * @typedef {{ order: () => Mark[], at: (x: number, y: number) => Mark | null, mark: () => void,
- *   choose: (mark: Mark) => void, start?: () => Mark | null }} Marks
+ *   choose: (mark: Mark) => void }} Marks
  */
 
 /** @template Mark */
 export class MarkList {
-  /** @param {Marks<Mark>} marks @param {string} [label] */
-  constructor(marks, label) {
+  /** @param {Marks<Mark>} marks */
+  constructor(marks) {
     this.marks = marks;
     /** @type {Mark | null} */
     this.pointed = null;
-    const named = label ? { "aria-label": label } : {};
-    this.drawing = s("svg", { role: "listbox", tabindex: "0", class: "pf-svg", ...named });
+    this.drawing = s("svg", { role: "listbox", tabindex: "0", class: "pf-svg" });
     this.plot = h("div", { class: "pf-plot" }, this.drawing);
     this.card = new HoverCard(this.plot);
     set(this.drawing, {
@@ -27,7 +26,6 @@ export class MarkList {
       onpointerleave: () => this.point(null),
       onclick: (event) => this.choose(this.under(/** @type {PointerEvent} */ (event))),
       onkeydown: (event) => this.key(/** @type {KeyboardEvent} */ (event)),
-      onfocus: () => this.drawing.matches(":focus-visible") && this.start(),
       onblur: () => this.point(null),
     });
   }
@@ -38,16 +36,6 @@ export class MarkList {
     if (mark === this.pointed) return;
     this.pointed = mark;
     this.marks.mark();
-  }
-
-  /** The id of the pointed mark's element, for assistive technology. @param {string | null} id */
-  describe(id) {
-    set(this.drawing, { "aria-activedescendant": id ?? false });
-  }
-
-  start() {
-    const first = this.marks.start?.() ?? null;
-    if (first !== null) this.point(first);
   }
 
   /** @param {Mark | null} mark */
