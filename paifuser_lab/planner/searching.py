@@ -32,6 +32,7 @@ from ..variant import Variant, apply_as_timed
 from ..variant.cache import keep
 from ..variant.recipe import Recipe
 from ..workload import Workload, workload_of
+from ..workload.data import Same
 from .contributions import contributions_of
 from .halves import Judge, blind_spot, halves_of
 from .places import Here, RayNodes
@@ -433,12 +434,13 @@ class _Search:
         """Give the leaders' models to the workload's cache, so that one is applied at once; but not
         those that may have read half of the test data, of which `apply` reads all.
         """
-        if self.work.train is None and self.seen.test is not self.work.test:
-            return
+        is_half = self.work.train is None and self.seen.test is not self.work.test
         leaders = {variant.recipe.digest for variant in self.variants.values()}
-        for key, variant in self.seen.variants.items():
-            if variant.recipe.digest in leaders:
-                keep(self.work.variants, key, replace(variant, work=self.work))
+        for (model, data, loss), variant in self.seen.variants.items():
+            is_exact = all(step.allowed_error is not None for step in variant.recipe)
+            if variant.recipe.digest in leaders and (is_exact or not is_half):
+                read = Same(self.work.test) if is_half else data
+                keep(self.work.variants, (model, read, loss), replace(variant, work=self.work))
 
     def _ranked(self, *, is_guarded: bool = True) -> tuple[Candidate, ...]:
         rows = [with_status(row, self.options, self.baseline) for row in self.rows.values()]
