@@ -46,8 +46,8 @@ def train(
     precision: Annotated[
         str | None,
         typer.Option(
-            help="fp32 (a model's default), bf16 (a script's), fp16; or auto, which chooses a "
-            "format for each layer of a model."
+            help="fp32 (a model's default), bf16, fp16; or auto (a script's default), which "
+            "chooses a format for each layer of a model, and for a script whether bf16 is faster."
         ),
     ] = None,
     react: Annotated[
@@ -83,7 +83,7 @@ def train(
             _check_options(context, "a script in several processes", OF_PROCESSES)
             _run_in_processes(Path(model), arguments or [], processes, restarts)
         _check_options(context, "a script in one process", OF_SCRIPT)
-        _run_script(Path(model), arguments or [], precision or "bf16", json)
+        _run_script(Path(model), arguments or [], precision or "auto", json)
         return
     if restarts:
         raise PaifuserError("--restarts is for a script with --processes 2 or more.")
@@ -130,9 +130,9 @@ def _run_script(path: Path, arguments: list[str], precision: str, json: Path | N
     """Run a script as Python would, its training loop accelerated, and print what that did."""
     if not path.is_file():
         raise PaifuserError(f"There is no file {path}.")
-    if precision not in ("fp32", "bf16", "fp16"):
+    if precision not in ("auto", "fp32", "bf16", "fp16"):
         raise PaifuserError(
-            f"--precision {precision} is not for a script; take bf16, fp16 or fp32."
+            f"--precision {precision} is not for a script; take auto, bf16, fp16 or fp32."
         )
     before = sys.argv, sys.path[:]
     sys.argv, sys.path[:] = [str(path), *arguments], [str(path.parent), *sys.path]

@@ -78,8 +78,8 @@ def with_status(row: Candidate, limits: Options, baseline: Measurement | None) -
     allowed = max(limits.metric_drop, 0 if row.metric_lost is not None else EXACT)
     if not (loss := _loss(row)) <= allowed:  # NaN is no loss that could be allowed
         return row.model_copy(update=_shut_out(row, loss, limits))
-    if past := _past(row, limits):
-        update = {"status": "outside the limits", "reason": past, "allow": None}
+    if exceeded := past(row, limits):
+        update = {"status": "outside the limits", "reason": exceeded, "allow": None}
         return row.model_copy(update=update)
     return row.model_copy(update={"status": "measured", "reason": "", "allow": None})
 
@@ -127,18 +127,24 @@ def _beats(row: Candidate, other: Candidate, goal: SearchGoal) -> bool:
     return _value(row, goal) < _value(other, goal)
 
 
-def nearest(rows: Iterable[Candidate], options: Options) -> str:
-    """Why a search returns nothing: the candidate nearest to the limits, with its figures."""
+def nearest(rows: Iterable[Candidate], options: Options, *, must_change: bool = False) -> str:
+    """Why a search returns nothing: the candidate nearest to the limits, with its figures. A model
+    that is past a limit itself must change.
+    """
     rows = list(rows)
     if not any(row.latency_ms for row in rows):
         return "No candidate was measured; a search of this model needs more seconds."
-    if any(row.rank is not None and is_better(row, options.goal) for row in rows):
+    is_found = any(row.rank and (must_change or is_better(row, options.goal)) for row in rows)
+    if is_found:
         return ""
-    bounded = [row for row in rows if row.status == "outside the limits" and _past(row, options)]
-    if not bounded:
+    bounded = [row for row in rows if row.status == "outside the limits" and past(row, options)]
+    fits = any(row.status in ("measured", "lost") and not past(row, options) for row in rows)
+    if fits and must_change:
+        return "What fits is slower than the model, which does not fit; goal='size' finds it."
+    if fits or not bounded:
         return "Keep the model as it is: no candidate within the limits is clearly better."
     closest = min(bounded, key=lambda row: _excess(row, options))
-    figures = _past(closest, options)
+    figures = past(closest, options)
     return f"No candidate meets the limits; the nearest is '{closest.label}': {figures}."
 
 
@@ -147,8 +153,8 @@ def is_better(row: Candidate, goal: SearchGoal) -> bool:
     return goal in ("size", "memory") or row.word == "faster"
 
 
-def _past(row: Candidate, options: Options) -> str:
-    """The limits that a candidate exceeds, with its figures; '' if it keeps all."""
+def past(row: Candidate | Measurement, options: Options) -> str:
+    """The limits that a candidate or the model exceeds, with its figures; '' if it keeps all."""
     return ", ".join(
         f"{name} {value:,.6g} where {limit:,.6g} are allowed"
         for name, limit in options.limits.items()

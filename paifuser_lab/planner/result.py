@@ -27,12 +27,15 @@ class SearchResult(Candidates):
     study: str = ""  # where its trials are kept
     importance: dict[str, float] = {}  # of each choice, by Optuna's analysis of the trials
     reason: str = ""  # why nothing is returned
+    must_change: bool = False  # the unchanged model is past a limit
 
     @property
     def best(self) -> Recipe:
-        """The recipe of the best candidate; without steps where nothing is better."""
+        """The recipe of the best candidate; without steps where nothing is better than the model,
+        if that is within the limits.
+        """
         first = self.first
-        if first is None or not is_better(first, self.goal):
+        if first is None or not (self.must_change or is_better(first, self.goal)):
             return Recipe(workload=self.workload)
         return recipe_of(self, first.label)
 

@@ -37,7 +37,7 @@ from .contributions import contributions_of
 from .halves import Judge, blind_spot, halves_of
 from .places import Here, RayNodes
 from .predict import Predictor, expectations, in_order, parts_of
-from .ranking import EXACT, WIDE_OPEN, Options, is_better, nearest, ranked, with_status
+from .ranking import EXACT, WIDE_OPEN, Options, is_better, nearest, past, ranked, with_status
 from .result import SearchResult, targets_of
 from .screening import Screen, Screened
 from .space import Point, Space, allowed_engines
@@ -452,6 +452,7 @@ class _Search:
 
     def _record(self, *, is_done: bool = False) -> SearchResult:
         base, options, rows = self.baseline, self.options, self._ranked()
+        must_change = base is not None and bool(past(base, options))
         record = SearchResult(
             workload=self.work.name,
             goal=options.goal,
@@ -474,7 +475,8 @@ class _Search:
             skipped=self.skipped,
             study=self.study.study.study_name,
             importance=self.study.importance if is_done else {},
-            reason=nearest(rows, options) if is_done else "",
+            reason=nearest(rows, options, must_change=must_change) if is_done else "",
+            must_change=must_change,
         )
         record = record.with_baseline(base.latency_ms) if base and base.latency_ms else record
         return record.model_copy(update={"targets": targets_of(record, ASKED)})

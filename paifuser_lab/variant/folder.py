@@ -45,7 +45,7 @@ from ..quantization import QuantizedLayer, reduce_ranges
 from ..records import Manifest, Measurement, Origin, Record, SavedModel, SavedStep, Sketch
 from ..steps import Draft, Step, step_names
 from ..workload import Workload, running
-from .load import TEXT, load_named_in_file
+from .load import TEXT, load_named_in_file, models
 from .model_files import is_model_file
 from .recipe import Recipe
 from .trust import check_named_in_file, names_function
@@ -239,7 +239,7 @@ def _check_steps(path: Path, saved: SavedModel) -> None:
 
 def can_be_named(name: str | None) -> bool:
     """Whether a recipe's workload is a name to load the original by."""
-    return name is not None and (":" in name or name in zoo.names() or is_model_file(name))
+    return name is not None and (":" in name or name in models() or is_model_file(name))
 
 
 def _by_recipe(folder: SavedFolder) -> Origin:

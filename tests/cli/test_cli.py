@@ -225,7 +225,7 @@ def test_a_script_refuses_the_options_of_a_model(command, tmp_path):
     (tmp_path / "loop.py").write_text(SCRIPT)
     for option, sentence in {
         ("--epochs", 3): "--epochs is not for a script in one process",
-        ("--precision", "auto"): "--precision auto is not for a script",
+        ("--precision", "int8"): "--precision int8 is not for a script",
         ("--restarts", 1): "--restarts is not for a script in one process",
         ("--processes", 2, "--json", "x"): "--json is not for a script in several processes",
     }.items():

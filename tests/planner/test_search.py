@@ -20,6 +20,7 @@ from paifuser_lab.engines import available_engines
 from paifuser_lab.engines.threads import choose_threads
 from paifuser_lab.errors import MeasureError, StoppedError, WorkloadError
 from paifuser_lab.machine import hardware, threads
+from paifuser_lab.model.weights import weights_bytes
 from paifuser_lab.planner import (
     SearchOptions,
     SearchResult,
@@ -595,6 +596,15 @@ def test_keeping_the_model_is_an_answer(work):
     assert "needs more seconds" in nearest([], SearchOptions())
     assert nearest([even], SearchOptions()).startswith("Keep the model as it is")
     assert nearest([row("fast", rank=1)], SearchOptions()) == ""
+
+
+def test_a_model_that_does_not_fit_is_changed_also_where_that_is_not_faster(work, tried):
+    even, lost = row("even", word="no difference", rank=1), row("slow", status="lost")
+    assert nearest([even], SearchOptions(), must_change=True) == ""
+    assert "goal='size' finds it" in nearest([lost], SearchOptions(), must_change=True)
+    half = 0.75 * weights_bytes(work.model)
+    last = tried(work, BF16, metric_drop=1.0, limits={"size_bytes": half})[-1]
+    assert last.must_change and bool(last.best.steps) == (last.first is not None)
 
 
 @pytest.mark.parametrize(
