@@ -268,8 +268,8 @@ class MemorySnapshot(TableRecord):
         share = largest.held_bytes / self.peak_bytes if self.peak_bytes else 0.0
         when = f" {self.peak_ms:.4g} {self.unit} after its first event" if self.events else ""
         return (
-            f"Most is allocated{when}: {counted(self.blocks_at_peak, 'block')}. The largest "
-            f"part, {readable_bytes(largest.held_bytes)} ({readable_share(share)}), was allocated at "
+            f"Most is allocated{when}: {counted(self.blocks_at_peak, 'block')}. The largest part, "
+            f"{readable_bytes(largest.held_bytes)} ({readable_share(share)}), was allocated at "
             f"{largest.site} ({largest.category})."
         )
 

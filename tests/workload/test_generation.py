@@ -327,7 +327,8 @@ def test_a_stop_while_the_text_is_judged_keeps_the_timings(work, rounded, monkey
     monkeypatch.setattr("paifuser_lab.variant.generation.surprise", pressed)
     interrupted = lab.compare_generation(work, rounded, **options)
     for done in (stopped, interrupted):
-        assert done.title.endswith("stopped early") and done.rounds == 2 and done.evaluated_tokens == 0
+        assert done.title.endswith("stopped early")
+        assert done.rounds == 2 and done.evaluated_tokens == 0
         assert all(row.decode and row.loss is None for row in done.rows)
         assert done.rows[0].same_tokens == 4
 
