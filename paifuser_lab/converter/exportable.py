@@ -155,7 +155,7 @@ class Exportable:
         """
         if self.work.preprocessing is not None and self.work.preprocessing.classes:
             return self.work.preprocessing.classes
-        labels = getattr(getattr(self.module, "config", None), "id2label", None)
+        labels: Any = getattr(getattr(self.module, "config", None), "id2label", None)
         scores = self.reference[0]
         fits = isinstance(labels, dict) and scores.ndim == 2 and len(labels) == scores.shape[1]
         return tuple(map(str, labels.values())) if fits else ()

@@ -23,7 +23,7 @@ from ..planner.precision.planning import FORMATS, GUIDE
 from ..profiler import memory_timeline
 from ..pruning.groups import couple, cut_cost
 from ..pruning.targets import stairs
-from ..variant import Variant, apply, apply_as_timed
+from ..variant import Variant, apply_as_timed
 from ..variant.comparison import compare_settings
 from ..variant.live_generation import generate_in_turns
 from ..variant.recipe import Recipe
@@ -60,7 +60,7 @@ class QueryContext:
         recipe = without_kinds(self.recipe, *without)
         if not len(recipe):
             return self.work
-        return apply(self.work, recipe, should_stop=self.should_stop)
+        return apply_as_timed(self.work, recipe, should_stop=self.should_stop)
 
     def beside_known(self, name: str, key: object, record: Any) -> Records:
         """A record by its key, beside those known for other recipes."""

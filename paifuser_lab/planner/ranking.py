@@ -17,6 +17,7 @@ from ..workload import Workload
 
 EXACT = 1e-3  # a relative output error below this is rounding, and always allowed
 WIDE_OPEN = Limit(metric_drop=1.0, output_error=1e9)  # a search and `plan` have limits of their own
+UNJUDGED = "not among the leaders, which alone are judged on unseen test data"
 TIE_RATIO = 0.97  # candidates within this ratio of the best are equal; the simplest is taken
 GOALS: tuple[str, ...] = get_args(SearchGoal)
 # a limit's name, and the field of a candidate that it bounds
@@ -69,7 +70,9 @@ class Options:
             )
 
 
-def with_status(row: Candidate, limits: Options, baseline: Measurement | None) -> Candidate:
+def with_status(
+    row: Candidate, limits: Options, baseline: Measurement | None, *, is_judged: bool = True
+) -> Candidate:
     """The candidate as measured, outside the limits or lost, with the reason."""
     if row.status == "refused":
         return row
@@ -80,6 +83,9 @@ def with_status(row: Candidate, limits: Options, baseline: Measurement | None) -
         return row.model_copy(update=_shut_out(row, loss, limits))
     if exceeded := past(row, limits):
         update = {"status": "outside the limits", "reason": exceeded, "allow": None}
+        return row.model_copy(update=update)
+    if not is_judged:
+        update = {"status": "lost", "reason": UNJUDGED, "allow": None}
         return row.model_copy(update=update)
     return row.model_copy(update={"status": "measured", "reason": "", "allow": None})
 

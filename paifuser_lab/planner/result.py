@@ -9,6 +9,7 @@ from ..records import Candidate, Candidates, Limit, Record, SearchGoal
 from ..variant.recipe import Recipe
 from .ranking import is_better
 
+MOST_LOST = 1e9  # that a limit can allow: a metric may become infinite
 
 class Target(Record):
     """A speed-up that was asked for, and the candidate with the least loss that reached it."""
@@ -96,7 +97,7 @@ def _limit(search: Candidates, row: Candidate) -> Limit:
     """
     allowed = search.metric_drop
     if row.metric_lost is not None:
-        return Limit(metric_drop=max(allowed, row.metric_lost))
+        return Limit(metric_drop=min(MOST_LOST, max(allowed, row.metric_lost)))
     error = max(Limit().output_error, allowed, row.relative_error or 0.0)
     return Limit(metric_drop=allowed, output_error=error)
 

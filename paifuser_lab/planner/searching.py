@@ -151,6 +151,7 @@ class _Search:
     skipped: int = 0
     planned: int = 0
     notes: list[str] = field(default_factory=list)
+    unjudged: set[Point] = field(default_factory=set)  # by the half that chose none
     is_stopped: bool = False
 
     @property
@@ -245,9 +246,7 @@ class _Search:
         for asked in ASKED:
             reaching = [point for point, each in predicted.items() if each.ratio <= 1 / asked]
             if reaching:
-                chosen.append(
-                    min(reaching, key=lambda point: (predicted[point].loss, predicted[point].ratio))
-                )
+                chosen.append(min(reaching, key=lambda p: (predicted[p].loss, predicted[p].ratio)))
         return list(dict.fromkeys([*chosen, *self._fastest()]))
 
     def _fastest(self) -> list[Point]:
@@ -386,16 +385,17 @@ class _Search:
         variants = {label: self.variants[point] for label, point in labels.items()}
         compared = self.screen.compared(variants, LEADER_ROUNDS, LEADER_SHARE * left, self._is_over)
         for label, point in labels.items():
-            if compared[label].failure is None:
-                self.rows[point] = self.screen.candidate(
-                    self.rows[point], compared[label], compared
-                )
+            if (timed := compared[label]).failure is None:
+                self.rows[point] = self.screen.candidate(self.rows[point], timed, compared)
         self.measured = compared
         self._heed(compared)
         yield self._record()
+        if self.judges is not self.screen.judge:
+            self.unjudged = {each for each, row in self.rows.items() if (row.loss or 0) > EXACT}
         for point in points:
             if self._is_over():
                 break
+            self.unjudged.discard(point)
             try:
                 self.rows[point] = self.judges.judged(self.rows[point], self.variants[point])
             except PaifuserError as error:
@@ -431,8 +431,8 @@ class _Search:
         return True
 
     def _hand_over(self) -> None:
-        """Give the leaders' models to the workload's cache, so that one is applied at once; but not
-        those that may have read half of the test data, of which `apply` reads all.
+        """Give the leaders' models to the workload's cache, but those that may have read half of
+        the test data, of which `apply` reads all.
         """
         is_half = self.work.train is None and self.seen.test is not self.work.test
         leaders = {variant.recipe.digest for variant in self.variants.values()}
@@ -443,8 +443,10 @@ class _Search:
                 keep(self.work.variants, (model, read, loss), replace(variant, work=self.work))
 
     def _ranked(self, *, is_guarded: bool = True) -> tuple[Candidate, ...]:
-        rows = [with_status(row, self.options, self.baseline) for row in self.rows.values()]
-        return ranked(rows, self.options.goal, is_guarded=is_guarded)
+        options, base, unseen = self.options, self.baseline, self.unjudged
+        every = self.rows.items()
+        rows = [with_status(row, options, base, is_judged=p not in unseen) for p, row in every]
+        return ranked(rows, options.goal, is_guarded=is_guarded)
 
     def _hopeful(self) -> tuple[Candidate, ...]:
         """Ranked by what few rounds gave: more rounds may show that one is clearly better."""

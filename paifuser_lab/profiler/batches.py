@@ -57,7 +57,7 @@ def batch_size(
     whose first dimension is that of the first tensor. When interrupted, what was measured until
     then is kept.
     """
-    own_threads, work = work.own_threads, workload_of(work)
+    subject, work = work, workload_of(work)
     check_count("most", most)
     check_seconds(seconds, may_be_zero=False)
     check_threads(threads)
@@ -70,7 +70,7 @@ def batch_size(
     limit = (
         safe_limit(work.device, weights=weights) if memory_limit is None else bytes_of(memory_limit)
     )
-    count = threads or own_threads or thread_choices()[-1]
+    count = threads or subject.own_threads or thread_choices()[-1]
     share = seconds * SWEEP_SHARE / (most.bit_length() + 2 * REFINEMENTS)
     trial = Trial(work, example_batch(work), weights, limit, count, share)
     sweep = _Sweep(trial, most, plateau, seconds, should_stop or (lambda: False))

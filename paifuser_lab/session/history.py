@@ -174,6 +174,8 @@ class Tried:
         drop, error = limit.metric_drop, limit.output_error
         if row.metric is not None and before is not None:
             lost = row.metric - before if compared.smaller_is_better else before - row.metric
+            if not math.isfinite(lost):
+                raise PaifuserError(f"Result {number} has no finite metric; it cannot be allowed.")
             drop = max(drop, _rounded_up(lost))
         else:
             error = max(error, _rounded_up(row.relative_error or 0.0))

@@ -347,8 +347,10 @@ class Session:
             is_current = self._update(version, status="measuring", variant=shown, total=self.rounds)
             if is_current and (known is None or again):
                 measured = bench.timed(variant, on_round)
-                # a stopped measurement is kept, one superseded by a newer choice is not
-                if not (measured.is_interrupted and self._has_choice):
+                # a stopped measurement is kept unless a whole one is known; one superseded by a
+                # newer choice is not
+                is_whole = known is not None and not known.is_interrupted
+                if not (measured.is_interrupted and (self._has_choice or is_whole)):
                     self._keep(recipe, measured)
                     if self._is_withdrawn(recipe, measured):
                         return

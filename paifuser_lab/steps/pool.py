@@ -12,6 +12,7 @@ from ..memory.pools import memory_pool
 from ..records import readable_bytes
 from .step import Draft, Step
 
+NOT_HERE = "not in force here"
 HOLDS = {
     "cpu": "on a CPU that spares page faults, where buffers of tens of megabytes come and go",
     "cuda": "what the model allocates comes from segments of its own",
@@ -66,4 +67,4 @@ class Pool(Step):
         try:
             draft.pool = memory_pool(self.limit, device=draft.work.device, name=draft.work.name)
         except PoolError as error:
-            draft.notes.append(f"not in force here: {error}")
+            draft.notes.append(f"{NOT_HERE}: {error}")

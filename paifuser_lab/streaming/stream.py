@@ -100,10 +100,8 @@ class Stream:
 
     @property
     def identity(self) -> str:
-        """The source and the stages, as the journal knows them, which counts groups."""
-        group = getattr(self.source, "group", 1)
-        source = self.source.name if group == 1 else f"{self.source.name} in groups of {group}"
-        names = [source, *(stage.name for stage in self.stages)]
+        """The source and the stages, as the journal knows them."""
+        names = [self.source.name, *(stage.name for stage in self.stages)]
         return " → ".join([*names, self.sink.name] if self.sink and self.sink.name else names)
 
     @property

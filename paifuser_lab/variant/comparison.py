@@ -88,13 +88,15 @@ def compare(
     timings = _timed_until_useful(trial, rounds, seconds, report)
     rows: list[Measurement] = []
     baseline_metric: float | None = None
+    is_judged = metric or work.metric is None or work.test is None  # else by the metric alone
     for contender in trial.shown(timings.samples):
         with_metric = metric and not timings.is_interrupted
         row, is_stopped = trial.row(contender, timings, with_metric=with_metric)
         timings = replace(timings, is_interrupted=timings.is_interrupted or is_stopped)
         baseline_metric = row.metric if contender is timings.baseline else baseline_metric
         reason = None
-        if contender.variant and not row.failure and not timings.is_interrupted:
+        is_whole = not row.failure and not timings.is_interrupted
+        if contender.variant and is_judged and is_whole:
             with keep_when_stopped():  # the search for the layers at fault may be long
                 reason = refusal(contender.variant, row, baseline_metric, should_stop)
         rows.append(row.model_copy(update={"refused": reason}))
@@ -169,13 +171,14 @@ def compare_settings(
     of the fastest row go into the step `backend`.
     """
     work = workload_of(work)
-    steps = [step for step in recipe or Recipe() if step.kind != "backend"]
+    recipe = recipe or Recipe()
+    steps, limit = [step for step in recipe if step.kind != "backend"], recipe.limit
     count = threads or torch.get_num_threads()
     settings = {name: {"threads": count, **change} for name, change in CHANGES.items()}
     if count > 1:
         settings[ONE_THREAD] = {"threads": 1}
     recipes: dict[str, Any] = {
-        name: Recipe([*steps, {"backend": {"name": ENGINE, **options}}])
+        name: Recipe([*steps, {"backend": {"name": ENGINE, **options}}], limit=limit)
         for name, options in settings.items()
     }
     return compare(

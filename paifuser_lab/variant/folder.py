@@ -44,9 +44,10 @@ from ..model.weights import answer_hash, load_weights, save_weights
 from ..quantization import QuantizedLayer, reduce_ranges
 from ..records import Manifest, Measurement, Origin, Record, SavedModel, SavedStep, Sketch
 from ..steps import Draft, Step, step_names
+from ..steps.pool import NOT_HERE
 from ..workload import Workload, running
 from .load import TEXT, load_named_in_file, models
-from .model_files import is_model_file
+from .model_files import is_model_file, is_program
 from .recipe import Recipe
 from .trust import check_named_in_file, names_function
 
@@ -194,12 +195,14 @@ def original_of(
     all_options = {**_own_options(folder, origin, options), **options}
     if not trained and origin.name in zoo.names():
         all_options["trained"] = False
+    # earlier folders of programs have 1 where no batch was chosen
+    known = None if is_program(origin.name) and origin.batch == 1 else origin.batch
     try:
         return load_named_in_file(
             origin,
             folder.path,
             trust=trust,
-            batch=origin.batch if batch is None else batch,
+            batch=known if batch is None else batch,
             seed=origin.seed if seed is None else seed,
             device=device,
             options=all_options,
@@ -293,7 +296,7 @@ def rebuild(folder: SavedFolder, work: Workload, module: nn.Module) -> tuple[Dra
             _rebuild(folder, draft, step, saved)
     draft.call_in_pool()
     _check_output(folder, draft)
-    return draft, notes
+    return draft, [*notes, *(note for note in draft.notes if note.startswith(NOT_HERE))]
 
 
 def _rebuild(folder: SavedFolder, draft: Draft, step: Step, saved: SavedStep) -> None:

@@ -83,7 +83,7 @@ def load(
     work.name = work.name if asked == name else asked
     if asked == MINILM:
         give_sentences(work)
-    work.origin = _origin(name, batch, seed, options, work)
+    work.origin = _origin(asked, batch, seed, options, work, name)
     if weights is not None:
         load_weights(work.model, weights)
     if data is not None:
@@ -135,18 +135,29 @@ def load_named_in_file(
 
 
 def _origin(
-    name: str, batch: int | None, seed: int, options: dict[str, Any], work: Workload
+    name: str,
+    batch: int | None,
+    seed: int,
+    options: dict[str, Any],
+    work: Workload,
+    source: str = "",
 ) -> Origin | None:
-    """How to load the workload again; None if an option is not JSON data."""
-    if work.files and options.get(TEXT) is not None:  # may be a Path
-        options = options | {TEXT: str(Path(options[TEXT]).absolute())}
+    """How to load the workload again; None if an option is not JSON data. `source` is what a name
+    of a package's network stands for.
+    """
+    if work.files:  # which say by themselves what the model is
+        data = {*PARTS} - {"name"}
+        options = {key: value for key, value in options.items() if key not in data}
+        if options.get(TEXT) is not None:  # may be a Path
+            options = options | {TEXT: str(Path(options[TEXT]).absolute())}
     try:
         is_plain = json.loads(json.dumps(options)) == options
     except (TypeError, ValueError):
         return None
     if not is_plain:
         return None
-    path = str(Path(name.removeprefix(FOLDER)).absolute()) if work.files else ""
+    source = (source or name).removeprefix(FOLDER)
+    path = str(Path(source).absolute()) if work.files else ""
     return Origin(
         name=name, batch=batch, seed=seed, options=options, path=path,
         sha256=content_hash(work.files),

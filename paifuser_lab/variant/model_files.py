@@ -17,6 +17,7 @@ from ..importer import Imported
 from ..machine.host import free_memory
 from ..model.silence import compilers_silenced
 from ..records import Origin
+from ..zoo.installed import installed_names
 
 FOLDER = "hf:"
 WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
@@ -94,6 +95,8 @@ def places(origin: Origin, source: Path) -> Iterator[str]:
     """The names by which a saved folder may find its original's file: as it was named, where it
     was, and beside the folder.
     """
+    if origin.name in installed_names():
+        yield origin.name
     prefix = FOLDER if origin.name.startswith(FOLDER) else ""
     named = origin.name.removeprefix(prefix)
     tried = dict.fromkeys((named, origin.path, str(source.absolute().parent / Path(named).name)))

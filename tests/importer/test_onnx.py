@@ -283,6 +283,16 @@ def onnx_only(path):
     return graph_file(path, nodes, {"x": [16, 8]}, ["d.1", "d_1"], [weight, bias, shape])
 
 
+def test_a_file_loaded_with_data_is_found_again_by_a_saved_variant(tmp_path):
+    path = onnx_only(tmp_path / "a.onnx")
+    test = [(torch.randn(16, 8), torch.zeros(16))]
+    work = lab.load(path, test=test, metric=lambda predict, test: 1.0, name="mine")
+    lab.apply(work, lab.Recipe([])).save(tmp_path / "mine")
+    again = lab.load(tmp_path / "mine")
+    assert work.loaded_as == str(path) and again.metric is None
+    assert torch.equal(again.output()["d_1"], work.output()["d_1"])
+
+
 def test_a_file_that_runs_as_it_is_is_quantized_as_onnx_saved_and_loaded(tmp_path):
     work = lab.load(onnx_only(tmp_path / "a.onnx"))
     assert work.output().keys() == {"d.1", "d_1"}

@@ -123,6 +123,7 @@ def test_a_loaded_variant_runs_without_its_pool_where_there_is_none(tmp_path, mo
 
     monkeypatch.setattr(pool_step, "memory_pool", refused)
     loaded = lab.Variant.load(tmp_path / "mine", work)
+    assert "not in force here: There is none here." in loaded.notes
     assert loaded.pool is None and torch.equal(call(loaded.model), call(work.model))
     with pytest.raises(StepError, match=r"memory pool.*cannot be applied.*There is none here"):
         lab.apply(watched(), Recipe(["pool"]))

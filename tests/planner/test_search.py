@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import random
 import time
+from itertools import chain, repeat
 from typing import Any
 
 import optuna
@@ -32,7 +33,7 @@ from paifuser_lab.planner import (
 )
 from paifuser_lab.planner.halves import blind_spot, halves_of
 from paifuser_lab.planner.predict import Predictor, expectations, in_order, parts_of
-from paifuser_lab.planner.ranking import EXACT, TIE_RATIO, nearest, ranked, with_status
+from paifuser_lab.planner.ranking import EXACT, TIE_RATIO, UNJUDGED, nearest, ranked, with_status
 from paifuser_lab.planner.result import recipe_of, targets_of
 from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.profiler.expected import KINDS
@@ -380,11 +381,21 @@ def test_models_that_may_have_read_half_of_the_test_data_are_not_handed_over(wor
     work.test, work.metric = [images(), images()], lambda predict, test: 1.0
     tried(work, BF16, LAYOUT, goal="size", metric_drop=1.0)
     kinds = {step.kind for variant in work.variants.values() for step in variant.recipe}
-    assert kinds == {"layout"}, "exact steps read no data"
+    assert kinds == {"fold", "layout"}, "exact steps read no data"
     work.train = [(images(), torch.zeros(2))]
     last = tried(work, BF16, goal="size", metric_drop=1.0)[-1]
     handed = [variant.module for variant in work.variants.values()]
     assert apply(work, recipe_of(last, last.first.label)).module in handed
+
+
+def test_what_was_not_judged_on_unseen_test_data_is_not_the_best(work, tried, monkeypatch):
+    monkeypatch.setattr(searching, "LEADERS", 1)
+    work.test, values = [images(), images()], chain([1.0], repeat(0.9))
+    work.metric = lambda predict, test: next(values)
+    half = Point(format="fp16")
+    last = tried(work, BF16, half, goal="size", metric_drop=1.0)[-1]
+    assert sorted(row.status for row in last.rows) == ["lost", "measured"]
+    assert {row.reason for row in last.rows} == {"", UNJUDGED}
 
 
 def test_only_the_leaders_models_are_held(work, tried, monkeypatch):

@@ -155,7 +155,18 @@ def test_a_measurement_can_be_stopped_and_repeated(sessions, monkeypatch):
     stop()
     session.rounds, session.seconds = 1, 0.1
     session.measure_again()
-    assert not session.wait(TIMEOUT_S).comparison.is_interrupted
+    whole = session.wait(TIMEOUT_S).comparison
+    assert not whole.is_interrupted
+    reached.clear()
+    session.rounds, session.seconds = 10**6, 1e6
+    stop = session.observe(
+        lambda state: reached.set() if state.status == "measuring" and state.done > 1 else None
+    )
+    session.measure_again()
+    assert reached.wait(TIMEOUT_S)
+    session.stop()
+    assert session.wait(TIMEOUT_S).comparison is whole
+    stop()
 
 
 def test_stopping_one_query_leaves_the_running_job_and_what_else_waits(sessions, monkeypatch):

@@ -90,15 +90,6 @@ def test_an_interrupted_iteration_goes_on_behind_the_group_that_was_read(tmp_pat
     assert seen == list(range(20))
 
 
-def test_groups_of_another_size_are_another_stream(tmp_path):
-    stream_of(tmp_path, range(8), square).run()
-    other = Stream(
-        Items(range(8), group=2), square, sink=Lines(tmp_path / "b"), journal=tmp_path / "journal"
-    )
-    with pytest.raises(StreamError, match=r"belongs to another stream \(items in groups of 4"):
-        other.run()
-
-
 def test_a_journal_is_refused_to_another_stream_and_while_it_is_in_use(tmp_path):
     path = tmp_path / "journal"
     journal = Journal(path, "camera → infer")

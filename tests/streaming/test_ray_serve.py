@@ -105,7 +105,8 @@ def test_what_is_wrong_is_said_before_a_cluster_is_started(monkeypatch):
 
 def test_a_port_that_is_taken_is_said_before_ray_serve_starts(monkeypatch):
     room = "paifuser_lab.streaming.serving.ray_serve"
-    idle = SimpleNamespace(status=lambda: SimpleNamespace(proxies={}))  # has no start
+    nothing = SimpleNamespace(proxies={}, applications={})
+    idle = SimpleNamespace(status=lambda: nothing)  # has no start
     monkeypatch.setattr(f"{room}.connect", lambda *args, **more: False)
     monkeypatch.setattr(f"{room}.ray_serve_module", lambda: idle)
     with (

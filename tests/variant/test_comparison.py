@@ -133,6 +133,9 @@ def test_a_row_holds_everything_that_was_measured() -> None:
     assert base.weights_hash == weights_hash(work.model)
     assert row.build_s > 0 and base.build_s is None
     assert lab.compare(work, rounds=3, metric=False).rows[0].metric is None
+    narrow = Recipe([{"precision": "bf16"}], limit={"output_error": 1e-9})
+    unjudged = lab.compare(work, narrow, rounds=3, metric=False).rows[-1]
+    assert unjudged.relative_error > 1e-9 and unjudged.refused is None
 
 
 @pytest.mark.parametrize(

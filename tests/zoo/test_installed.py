@@ -83,7 +83,9 @@ def test_a_folder_and_a_file_of_a_package_are_loaded_by_a_short_name(packages):
     config = BertConfig(vocab_size=512, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
     BertModel(config).save_pretrained(folder)
     work = lab.load("minilm")
-    assert work.name == "minilm" and 0 <= work.evaluate() <= 1
+    assert work.name == work.loaded_as == "minilm" and 0 <= work.evaluate() <= 1
+    lab.apply(work, lab.Recipe([])).save(packages / "mine")
+    assert lab.load(packages / "mine").evaluate() is not None
     assert example_language_model(packages / "tiny").startswith("hf:")
     (packages / PACKAGES["smollm2-135m"].module / "a.gguf").write_bytes(b"GGUF")
     assert example_language_model(packages) == "smollm2-135m"

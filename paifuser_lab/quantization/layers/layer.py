@@ -47,11 +47,12 @@ class QuantizedLayer(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move to another device, but never change the format."""
+        # what stays in fp32 itself does not tell the dtype around it
+        around = torch.empty(0, dtype=self.surrounding, device=self.scales.device)
+        self.surrounding = fn(around).dtype
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 moved = fn(buffer)
-                if moved.is_floating_point():
-                    self.surrounding = moved.dtype
                 self._buffers[name] = (
                     moved if moved.dtype == buffer.dtype else buffer.to(moved.device)
                 )
