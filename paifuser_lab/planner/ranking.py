@@ -17,7 +17,7 @@ from ..workload import Workload
 
 EXACT = 1e-3  # a relative output error below this is rounding, and always allowed
 WIDE_OPEN = Limit(metric_drop=1.0, output_error=1e9)  # a search and `plan` have limits of their own
-UNJUDGED = "not among the leaders, which alone are judged on unseen test data"
+UNJUDGED = "not judged on unseen test data, as the leaders are while the seconds last"
 TIE_RATIO = 0.97  # candidates within this ratio of the best are equal; the simplest is taken
 GOALS: tuple[str, ...] = get_args(SearchGoal)
 # a limit's name, and the field of a candidate that it bounds
@@ -145,8 +145,11 @@ def nearest(rows: Iterable[Candidate], options: Options, *, must_change: bool = 
         return ""
     bounded = [row for row in rows if row.status == "outside the limits" and past(row, options)]
     fits = any(row.status in ("measured", "lost") and not past(row, options) for row in rows)
-    if fits and must_change:
-        return "What fits is slower than the model, which does not fit; goal='size' finds it."
+    if must_change and (fits or not bounded):
+        return (
+            "The model does not fit, and what would is not better for this goal or loses too much; "
+            "for what is slower, goal='size' finds it."
+        )
     if fits or not bounded:
         return "Keep the model as it is: no candidate within the limits is clearly better."
     closest = min(bounded, key=lambda row: _excess(row, options))

@@ -11,6 +11,7 @@ from .ranking import is_better
 
 MOST_LOST = 1e9  # that a limit can allow: a metric may become infinite
 
+
 class Target(Record):
     """A speed-up that was asked for, and the candidate with the least loss that reached it."""
 

@@ -95,8 +95,8 @@ def compare(
         timings = replace(timings, is_interrupted=timings.is_interrupted or is_stopped)
         baseline_metric = row.metric if contender is timings.baseline else baseline_metric
         reason = None
-        is_whole = not row.failure and not timings.is_interrupted
-        if contender.variant and is_judged and is_whole:
+        is_complete = not row.failure and not timings.is_interrupted
+        if contender.variant and is_judged and is_complete:
             with keep_when_stopped():  # the search for the layers at fault may be long
                 reason = refusal(contender.variant, row, baseline_metric, should_stop)
         rows.append(row.model_copy(update={"refused": reason}))

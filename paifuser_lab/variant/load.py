@@ -146,8 +146,10 @@ def _origin(
     of a package's network stands for.
     """
     if work.files:  # which say by themselves what the model is
-        data = {*PARTS} - {"name"}
-        options = {key: value for key, value in options.items() if key not in data}
+        stated = {} if work.preprocessing is None else work.preprocessing.model_dump(mode="json")
+        is_stated = "preprocessing" in options
+        options = {key: value for key, value in options.items() if key not in PARTS}
+        options |= {"preprocessing": stated} if is_stated else {}
         if options.get(TEXT) is not None:  # may be a Path
             options = options | {TEXT: str(Path(options[TEXT]).absolute())}
     try:

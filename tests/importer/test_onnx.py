@@ -286,7 +286,7 @@ def onnx_only(path):
 def test_a_file_loaded_with_data_is_found_again_by_a_saved_variant(tmp_path):
     path = onnx_only(tmp_path / "a.onnx")
     test = [(torch.randn(16, 8), torch.zeros(16))]
-    work = lab.load(path, test=test, metric=lambda predict, test: 1.0, name="mine")
+    work = lab.load(path, test=test, metric=lambda predict, test: 1.0)
     lab.apply(work, lab.Recipe([])).save(tmp_path / "mine")
     again = lab.load(tmp_path / "mine")
     assert work.loaded_as == str(path) and again.metric is None
