@@ -91,7 +91,8 @@ def train(
         raise PaifuserError(f"{' '.join(arguments)}: a model has no arguments; a script has.")
     work = load_model(model, trust=trust, **_untrained(model, seed, trained=trained))
     options: dict[str, Any] = {"epochs": epochs, "optimizer": optimizer, "seed": seed}
-    options |= _precision(work, precision or "fp32") | _checkpointed(work, memory_limit)
+    options |= _precision(work, precision or "fp32")
+    options |= _checkpointed(work, memory_limit, optimizer, options["precision"])
     if react is not None:
         options["react"] = react
     if learning_rate is None:
@@ -177,12 +178,16 @@ def _precision(work: Any, precision: str) -> dict[str, Any]:
     return {"precision": plan.default, "formats": plan.formats}
 
 
-def _checkpointed(work: Any, limit: str | None) -> dict[str, Any]:
+def _checkpointed(
+    work: Any, limit: str | None, optimizer: str, precision: str
+) -> dict[str, Any]:
     if limit is None:
         return {}
     from ..planner.training import plan_checkpoints
 
-    plan = plan_checkpoints(work, limit)
+    # fp16 takes the bytes of bf16
+    lower = "fp32" if precision == "fp32" else "amp-bf16"
+    plan = plan_checkpoints(work, limit, optimizer=optimizer, precision=lower)
     typer.echo(str(plan))
     if not plan.is_within:
         raise PaifuserError(

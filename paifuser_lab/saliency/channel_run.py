@@ -67,7 +67,8 @@ class ChannelRun:
     def _add(self, batch: Batch) -> None:
         for name, values in self.estimator.values(batch).items():
             self.means[name].add(values.detach().double().cpu())
-        self.examples += batch.examples if self.estimator.needs != "nothing" else 0
+        if self.estimator.needs != "nothing":
+            self.examples += min(batch.examples, self.estimator.most_examples or batch.examples)
 
 
 @dataclass

@@ -155,13 +155,15 @@ class _Run:
         # the first method that predicts; the measured one where none does
         default = next((name for name in names if name != REFERENCE), names[0])
         used = max((method.samples for method in methods), default=0)
+        counts = [data[index].examples for index in range(min(used, len(data)))]
+        most = ESTIMATORS[default].most_examples
         return Sensitivity(
             workload=work.name,
             machine=device_name(work.device),
             unit=ESTIMATORS[default].unit,
             formats=formats,
             method=default,
-            examples=sum(data[index].examples for index in range(min(used, len(data)))),
+            examples=sum(min(count, most or count) for count in counts),
             rows=rows,
             methods=tuple(_with_agreement(method, rows, formats) for method in methods),
             notes=(

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from .._files import read_text
 from ..errors import DataError, WorkloadError
+from ..model.weights import weights_bytes
 from .checks import Checked
 from .eval_mode import running
 
@@ -98,8 +99,7 @@ class Generation:
 
     def longest_within(self, limit_bytes: int) -> int:
         """The longest text whose cache fits beside the weights."""
-        weights = sum(tensor.nbytes for tensor in self.work.model.state_dict().values())
-        most = max(0, limit_bytes - weights) // self.bytes_per_token
+        most = max(0, limit_bytes - weights_bytes(self.work.model)) // self.bytes_per_token
         return int(min(most, self.longest_context or most))
 
     def _filled(self) -> list[Pair]:
@@ -281,10 +281,16 @@ def empty_pairs(model: Any, tokens: int) -> list[Pair]:
     device = next(model.parameters()).device
     with torch.no_grad():
         seen = model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=device), use_cache=True)
-    return [
-        (_widened(layer.keys, tokens), _widened(layer.values, tokens))
-        for layer in seen.past_key_values.layers
+    layers = seen.past_key_values.layers
+    some = next(layer for layer in layers if layer.keys is not None)
+    # a block that was left out has no heads, so that the others keep their numbers
+    kept = [
+        (some.keys[:, :0], some.values[:, :0])
+        if layer.keys is None
+        else (layer.keys, layer.values)
+        for layer in layers
     ]
+    return [(_widened(keys, tokens), _widened(values, tokens)) for keys, values in kept]
 
 
 def bytes_per_token(pairs: Sequence[Pair]) -> int:

@@ -146,6 +146,12 @@ def test_fisher_is_half_the_squared_slope_of_a_gate_over_examples():
         )
 
 
+def test_the_examples_of_fisher_are_those_that_it_took():
+    work = classes(batches=2, size=12)
+    assert lab.importance(work, "fisher").examples == 16
+    assert lab.sensitivity(work, formats=("int4-weights",), methods=("fisher",)).examples % 8 == 0
+
+
 def slope_of(work: lab.Workload, batch: Any, channel: int) -> float:
     """The slope along the gate of a channel of the second layer."""
     return float(

@@ -89,10 +89,21 @@ def test_the_cache_of_a_token_is_counted_by_heads_and_layers(work):
     made = work.generation(12, 4)
     assert made.bytes_per_token == 2 * 2 * 2 * 16 * 4  # k and v, layers, heads, size, bytes
     assert made.cache_bytes() == 16 * made.bytes_per_token
-    weights = sum(tensor.nbytes for tensor in work.model.state_dict().values())
+    known = {tensor.data_ptr(): tensor.nbytes for tensor in work.model.state_dict().values()}
+    weights = sum(known.values())
     assert made.longest_within(weights + 10 * made.bytes_per_token) == 10
     assert made.longest_within(weights - 1) == 0
     assert made.longest_within(2**40) == 128
+
+
+def test_a_model_without_one_of_its_blocks_generates_on(work):
+    short = lab.apply(work, lab.Recipe([{"shorten": {"ratio": 0.5}}], limit={"metric_drop": 1.0}))
+    made = work.generation(12, 4)
+    assert short.workload.generation(12, 4).bytes_per_token == made.bytes_per_token // 2
+    compared = lab.compare_generation(
+        work, short, prompt_tokens=8, new_tokens=4, rounds=2, seconds=5
+    )
+    assert all(row.decode for row in compared.rows)
 
 
 def test_a_text_is_train_and_test_data_and_its_metric_counts_next_tokens(work):

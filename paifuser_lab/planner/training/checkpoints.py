@@ -27,6 +27,7 @@ from ...machine import machine_label
 from ...measure import peak_bytes, ratio_of_rounds
 from ...memory import Predictor
 from ...memory.predict.blocks import repeated_blocks
+from ...memory.predict.predictor import options_of
 from ...memory.predict.step import Observer, Subject, example_of, run
 from ...model.watch import watching
 from ...records import CheckpointedBlock, CheckpointPlan, StepOptions
@@ -65,7 +66,7 @@ def plan_checkpoints(
             f"{work.name} has no repeated blocks to checkpoint; name layers yourself: "
             "lab.train(work, checkpointed=[…])."
         )
-    step = StepOptions(train=True, **options)
+    step = options_of(train=True, **options)
     plain = _predicted(work, step, ())
     blocks, step_ms = _measured_blocks(work, step, names)
     chosen, peak, is_proven = _Problem(work, step, blocks, allowed).solved(plain)

@@ -24,6 +24,7 @@ class ChannelEstimator:
     name: ClassVar[str]
     unit: ClassVar[str]  # what a value is, as a sentence
     needs: ClassVar[Need] = "nothing"
+    most_examples: ClassVar[int | None] = None  # of a batch; None: all
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject

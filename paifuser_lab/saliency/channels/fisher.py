@@ -25,6 +25,7 @@ class ChannelFisher(ChannelEstimator):
         "Fisher information of a gate."
     )
     needs = "loss"
+    most_examples = EXAMPLES
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
         layers = self.subject.layers

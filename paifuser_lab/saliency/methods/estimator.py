@@ -21,6 +21,7 @@ class Estimator:
     unit: ClassVar[Unit] = "loss"
     needs_loss: ClassVar[bool] = True
     most_samples: ClassVar[int | None] = None  # of a key; None: one for each batch
+    most_examples: ClassVar[int | None] = None  # of a batch; None: all
     is_by_format: ClassVar[bool] = True  # else a key is a layer itself
 
     def __init__(self, subject: Subject) -> None:

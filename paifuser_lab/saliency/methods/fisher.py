@@ -25,6 +25,7 @@ class Fisher(Estimator):
     """The empirical Fisher: gradients of the loss at the true labels."""
 
     name = "fisher"
+    most_examples = EXAMPLES
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
         squares: dict[str, Tensor] = {}
