@@ -13,7 +13,15 @@ from .parallel import ParallelReport
 from .quality import readable_interval
 from .record import AboutWorkload, Frame, Record, TableRecord, frame_of_columns
 from .table import Columns, Table
-from .text import counted, known, or_dash, readable_bytes, readable_rate, readable_share
+from .text import (
+    counted,
+    known,
+    or_dash,
+    readable_bytes,
+    readable_rate,
+    readable_share,
+    three_figures,
+)
 
 
 class LayerTrainingFormat(Record):
@@ -181,7 +189,7 @@ class CheckpointPlan(TableRecord):
             f"{self.workload}: {len(self.layers)} of {counted(len(self.blocks), 'block')} "
             f"checkpointed, peak predicted {readable_bytes(self.plain_bytes)} → "
             f"{readable_bytes(self.predicted_bytes)}{measured}, limit "
-            f"{readable_bytes(self.limit_bytes)}; {self.more_ms:.3g} ms longer{longer}"
+            f"{readable_bytes(self.limit_bytes)}; {three_figures(self.more_ms)} ms longer{longer}"
         )
 
     def is_bold(self, row: dict[str, str]) -> bool:
@@ -370,7 +378,7 @@ class TrainingRun(TableRecord):
             "rate": f"{self.rates[end - 1]:.3g}",
             "gradient": f"{median(self.gradient_norms[steps]):.3g}",
             "scale": f"{self.scales[end - 1]:g}",
-            "ms a step": f"{median(self.step_ms[steps]):.3g}",
+            "ms a step": three_figures(median(self.step_ms[steps])),
             "precision": _precision(lower, self.precision),
             "skipped": str(skipped or "–"),
             "what was switched": "; ".join(

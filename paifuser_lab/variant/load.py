@@ -86,8 +86,10 @@ def load(
     work.origin = _origin(asked, batch, seed, options, work, name)
     if weights is not None:
         load_weights(work.model, weights)
+        work.loaded_with["weights"] = str(weights)
     if data is not None:
         work.train, work.test = _load_data(data, seed)
+        work.loaded_with["data"] = data
     return work if target == work.device else work.to(target)
 
 

@@ -108,10 +108,13 @@ class Recipe:
         ]
         return "\n".join(lines) + "\n"
 
-    def as_code(self, *, is_loaded: bool = False) -> str:
-        """Python code that builds and applies it; to `work` as it is if `is_loaded`."""
+    def as_code(self, load: str | None = None) -> str:
+        """Python code that builds and applies it. `load` makes `work`, by default by the name of
+        the recipe's workload; '' where there is one.
+        """
         steps = "".join(f"    { ({step.kind: step.options})!r},\n" for step in self.steps)
-        load = f"work = lab.load({self.workload!r})\n" if self.workload and not is_loaded else ""
+        if load is None:
+            load = f"work = lab.load({self.workload!r})\n" if self.workload else ""
         workload = f", workload={self.workload!r}" if self.workload else ""
         limit = (
             f", limit={changed!r}"

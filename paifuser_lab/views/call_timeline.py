@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from ..records import CallTimeline, counted
 from ..records.memory import OTHERS, layer_groups
+from ..records.text import three_figures
 from .picture import Axis, Boxes, Labels, Panel, Picture, Tips, Values, text_width
 
 ROW, FRAME = 17, 44  # pixels of a row, and of what is around the rows
@@ -82,7 +83,7 @@ def _zooms(
                 layer,
                 f"{layer} along time",
                 ((_panel(timeline.within(layer), tones, layer),),),
-                f"{spent[layer]:.3g} ms in {counted(calls[layer], 'call')}",
+                f"{three_figures(spent[layer])} ms in {counted(calls[layer], 'call')}",
             ),
         )
         for layer in spent

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..records import Fusion, FusionMap
+from ..records.text import three_figures
 from .picture import Axis, Boxes, Labels, Panel, Picture, Tips
 from .style import wrapped
 
@@ -73,7 +74,8 @@ def _text(site: Fusion) -> str:
         return wrapped(site.reason or "not timed", LONGEST_REASON, most=1)[0]
     speed = site.apart_ms / site.fused_ms
     slower = " slower" if speed < SLOWER else ""
-    return f"{site.apart_ms:.3g} → {site.fused_ms:.3g} ms · {speed:.2f} ×{slower}"
+    before, after = map(three_figures, (site.apart_ms, site.fused_ms))
+    return f"{before} → {after} ms · {speed:.2f} ×{slower}"
 
 
 def _tone(site: Fusion) -> str:

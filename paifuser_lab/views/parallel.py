@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..records import ParallelPlan, PipelineSchedule, PipelineSlot, readable_bytes
+from ..records.text import three_figures
 from .picture import Axis, Boxes, Key, Labels, Mark, Panel, Picture, Tips
 
 ROW = 26  # pixels
@@ -20,8 +21,8 @@ def picture(plan: ParallelPlan) -> Picture:
     texts = []
     for option in plan.options:
         sent = f", {readable_bytes(round(option.sent_bytes))} sent" if option.sent_bytes else ""
-        is_known = option.step_ms is not None
-        texts.append(f"{option.step_ms:.3g} ms{sent}" if is_known else "not possible")
+        took = option.step_ms
+        texts.append("not possible" if took is None else f"{three_figures(took)} ms{sent}")
     marks = (
         Boxes.in_rows([0.0] * len(ends), computes, tone="compute"),
         Boxes.in_rows(computes, ends, tone="overhead"),
@@ -52,7 +53,8 @@ def _stages(
                     for side in ("begin_ms", "end_ms"))  # fmt: skip
     words = [
         f"stage {slot.stage}, microbatch {slot.microbatch}, "
-        f"{'backward' if slot.is_backward else 'forward'}: {slot.end_ms - slot.begin_ms:.3g} ms"
+        f"{'backward' if slot.is_backward else 'forward'}: "
+        f"{three_figures(slot.end_ms - slot.begin_ms)} ms"
         for slot in slots
     ]
     wide = [(begin + until) / 2 if until - begin > NUMBERED * end else None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..records import LayerProfile, Profile
+from ..records.text import three_figures
 from .picture import Axis, Boxes, Key, Labels, Panel, Picture, Tips, text_width
 
 MAX_LAYERS = 12
@@ -32,7 +33,8 @@ def picture(profile: Profile) -> Picture:
     rows = [row for row in profile.costliest(MAX_LAYERS) if row.self_ms > 0]
     left = [row.self_ms for row in profile if row not in rows and row.self_ms > 0]
     by_bound, total = _by_bound(profile), profile.total_ms or 1.0
-    rest = f"Not shown: {len(left)} more layers, together {sum(left):.3g} ms." if left else ""
+    took = three_figures(sum(left))
+    rest = f"Not shown: {len(left)} more layers, together {took} ms." if left else ""
     return Picture(
         title=profile.title,
         label="the whole model front to back, then its costliest layers",
@@ -140,7 +142,7 @@ def _costliest(profile: Profile, rows: Sequence[LayerProfile]) -> Panel:
 def _text(row: LayerProfile, profile: Profile) -> str:
     share = row.roof_share if row.verdict != "overhead" else None
     parts = (
-        f"{row.self_ms:.3g} ms",
+        f"{three_figures(row.self_ms)} ms",
         f"{row.self_ms / (profile.total_ms or 1.0):.1%}",
         f"{share:.0%} of its roof" if share is not None else "",
     )

@@ -34,8 +34,7 @@ def report(
 
     compared = compare(work, variant, seconds=seconds / 2)
     sides = explain(work, variant, seconds=seconds / 2)
-    is_loaded = work.origin is None
-    page = report_page(compared, variant.recipe, work.graph(), sides, is_loaded=is_loaded)
+    page = report_page(compared, variant.recipe, work.graph(), sides, load=work.loading_code)
     return write_text(path, page)
 
 
@@ -45,9 +44,9 @@ def report_page(
     graph: ModelGraph,
     sides: SideBySide | None = None,
     *,
-    is_loaded: bool = False,
+    load: str | None = None,
 ) -> str:
-    """The page of a comparison's last row and baseline; its code loads no model if `is_loaded`."""
+    """The page of a comparison's last row and baseline; `load` is the line that loads the model."""
     row, base = compared.rows[-1], compared[compared.baseline]
     heading = f"{compared.workload}: {recipe.label}"
     sections = [("Measured", "", _table(compared))]
@@ -61,7 +60,7 @@ def report_page(
         compared.machine,
         _facts(base, row),
         figure(compared).svg(),
-        recipe_html(recipe, is_loaded=is_loaded),
+        recipe_html(recipe, load),
         sections,
     )
     return offline_page(heading, body)
@@ -76,9 +75,9 @@ def _facts(base: Measurement, row: Measurement) -> list[Fact]:
     ]
 
 
-def recipe_html(recipe: Recipe, *, is_loaded: bool = False) -> str:
-    """A recipe as YAML and as code, which loads no model if `is_loaded`."""
-    return view("recipe", recipe.label, recipe.to_text(), recipe.as_code(is_loaded=is_loaded))
+def recipe_html(recipe: Recipe, load: str | None = None) -> str:
+    """A recipe as YAML and as code, in which `load` is the line that loads the model."""
+    return view("recipe", recipe.label, recipe.to_text(), recipe.as_code(load))
 
 
 def _table(record: TableRecord) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..records import LayerPair, SideBySide, counted
+from ..records.text import three_figures
 from .picture import Axis, Boxes, Dots, Key, Labels, Panel, Picture, Tips
 
 MAX_LAYERS = 20
@@ -16,7 +17,8 @@ def picture(pair: SideBySide) -> Picture:
     before, after = (sum(getattr(row, f"{when}_ms") or 0.0 for row in left)
                      for when in ("before", "after"))  # fmt: skip
     rest = (
-        f"{counted(len(left), 'more layer')}, together {before:.3g} → {after:.3g} ms"
+        f"{counted(len(left), 'more layer')}, together {three_figures(before)} → "
+        f"{three_figures(after)} ms"
         if left
         else ""
     )
@@ -67,4 +69,4 @@ def _took(row: LayerPair) -> str:
 
 def _change(row: LayerPair) -> str:
     """−3.2 saves, +0.4 costs."""
-    return f"{'−' if row.saved_ms > 0 else '+'}{abs(row.saved_ms):.3g} ms"
+    return f"{'−' if row.saved_ms > 0 else '+'}{three_figures(abs(row.saved_ms))} ms"

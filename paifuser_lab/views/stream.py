@@ -6,6 +6,7 @@ import math
 
 from ..records import Latency, StreamReport
 from ..records.table import Table
+from ..records.text import three_figures
 from .picture import (
     Axis,
     Boxes,
@@ -56,7 +57,8 @@ def picture(report: StreamReport, photo: bytes = b"") -> Picture:
 def _spoken(report: StreamReport) -> Spoken:
     line = f"{report.state}: {report.message}"
     if not report.message:
-        line = f"{report.state}: {_done(report)} frames, {report.frames_per_s:.3g} a second"
+        rate = three_figures(report.frames_per_s)
+        line = f"{report.state}: {_done(report)} frames, {rate} a second"
     return Spoken(line, f"{report.state} {report.message}")
 
 
@@ -67,7 +69,8 @@ def _done(report: StreamReport) -> str:
 
 def _facts(report: StreamReport) -> tuple[Fact, ...]:
     """Speed, latency and queues; then what went wrong, each with the shape of its marks."""
-    facts = [Fact(f"{report.frames_per_s:.3g}", "frames a second"), Fact(_done(report), "frames")]
+    rate = three_figures(report.frames_per_s)
+    facts = [Fact(rate, "frames a second"), Fact(_done(report), "frames")]
     if report.latency:
         facts.append(Fact(f"{_percentiles(report.latency)} ms", "latency p50 · p95 · p99"))
     queues = {
@@ -140,4 +143,4 @@ def _latencies(rows: list[Latency]) -> Panel:
 
 
 def _percentiles(latency: Latency) -> str:
-    return f"{latency.p50_ms:.3g} · {latency.p95_ms:.3g} · {latency.p99_ms:.3g}"
+    return " · ".join(map(three_figures, (latency.p50_ms, latency.p95_ms, latency.p99_ms)))

@@ -121,7 +121,7 @@ def range_of(values: Sequence[float], *, is_log: bool) -> tuple[float, float]:
     high = known[int((len(known) - 1) * 0.995)]
     if is_log:
         return known[0] / 1.3, max(high, known[0]) * 1.3
-    return min(0.0, known[0]), high * 1.06 or 1.0
+    return min(0.0, known[0]), high + 0.06 * abs(high) or 1.0
 
 
 def _of_the_loss(run: TrainingRun, low: float, high: float) -> list[Mark]:

@@ -186,8 +186,8 @@ class Workbench(Panel):
         sides = None
         if state.baseline is not None and state.profile is not None:
             sides = side_by_side(state.baseline, state.profile)
-        is_loaded = work.origin is None
-        page = report_page(state.comparison, state.recipe, work.graph(), sides, is_loaded=is_loaded)
+        code = work.loading_code
+        page = report_page(state.comparison, state.recipe, work.graph(), sides, load=code)
         return write_text(path, page)
 
     def open(self) -> None:
@@ -304,7 +304,7 @@ class Workbench(Panel):
             "dismiss": lambda request: session.set_error(None),
             "save": lambda request: self._save(),
             "code": lambda request: self._add_to_state(
-                code=self.recipe.as_code(is_loaded=session.work.origin is None)
+                code=self.recipe.as_code(session.work.loading_code)
             ),
         }
         for section in sections():

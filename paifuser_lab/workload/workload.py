@@ -87,6 +87,7 @@ class Workload:
         self.name: str = WorkloadName(checked_name(name or type(model).__name__))
         self.loss, self.train, self.test, self.metric = loss, train, test, metric
         self.origin: Origin | None = None  # how to load it again, if `load` created it
+        self.loaded_with: dict[str, Any] = {}  # weights and data that `load` was given besides
         self.applied: tuple[Options, ...] = ()  # the recipe steps that the model was changed by
         self._preprocessing: ImagePreprocessing | None = None
         self.notes: tuple[str, ...] = ()  # on its inputs, and how a model from a file runs
@@ -156,6 +157,18 @@ class Workload:
     def loaded_as(self) -> str:
         """The name to load it by again, where it was loaded by one; else its own."""
         return self.origin.name if self.origin is not None else self.name
+
+    @property
+    def loading_code(self) -> str:
+        """The line of Python that loads it again; '' where it was made by hand."""
+        if self.origin is None:
+            return ""
+        seed = {"seed": self.origin.seed} if self.origin.seed else {}
+        options = {"batch": self.origin.batch, **seed, **self.origin.options, **self.loaded_with}
+        if options["batch"] in (None, 1):
+            del options["batch"]
+        given = "".join(f", {name}={value!r}" for name, value in options.items())
+        return f"work = lab.load({self.origin.name!r}{given})\n"
 
     def __repr__(self) -> str:
         shapes = ", ".join("×".join(map(str, tensor.shape)) for tensor in self.inputs.tensors)

@@ -60,6 +60,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
+def test_the_code_that_loads_a_workload_has_what_it_was_loaded_with() -> None:
+    work = lab.load("resnet18-tiny", batch=2, seed=3)
+    assert work.loading_code == "work = lab.load('resnet18-tiny', batch=2, seed=3)\n"
+    assert lab.load("resnet18-tiny").loading_code == "work = lab.load('resnet18-tiny')\n"
+    assert lab.Workload(work.model, work.inputs).loading_code == ""
+
+
 def test_an_unknown_model_names_the_nearest() -> None:
     with pytest.raises(UnknownModelError, match="resnet18"):
         lab.load("resnet81")

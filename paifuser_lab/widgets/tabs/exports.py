@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,9 @@ def _download(bench: Bench, request: Request) -> None:
     if deployment is None or not deployment.folder:
         raise ExportError("Nothing was exported with this recipe; export it first.")
     content = checked_file(Path(deployment.folder), name, LARGEST_DOWNLOAD)
+    known = {file.name: file.sha256 for file in deployment.files}
+    if hashlib.sha256(content).hexdigest() != known.get(name):
+        raise ExportError("The folder holds another recipe's export by now; export it again.")
     asked = {"name": name, "data": content, "number": request["id"]}
     bench.session.show(FILE, asked)
 

@@ -15,7 +15,6 @@ from ...variant.recipe import Recipe
 from ...views.graph import drawn, laid_out
 from ...views.graph_colours import Known, colours_by, names_of
 from ...workload import Workload
-from ..recipe_edits import with_options
 from ..section import Bench, Request, Section
 from ..wire import integers, pictured
 from .layers import formats_in, obstacles, with_precision
@@ -135,9 +134,7 @@ def edited(recipe: Recipe, work: Workload, kind: str, keys: list[str], name: str
         return _with_sparse(recipe, keys)
     layers = layers_in(work, keys)
     if kind == "prune":
-        earlier = next((step.options for step in recipe if step.kind == kind), {})
-        cut = earlier.get("layers", {}) | dict.fromkeys(layers, CUT)
-        return with_options(recipe, kind, earlier | {"layers": cut})
+        return recipe.with_step({"prune": {"layers": dict.fromkeys(layers, CUT)}})
     for layer in layers:
         if not name or name not in obstacles(work.model.get_submodule(layer)):
             recipe = with_precision(recipe, layer, name)

@@ -217,9 +217,9 @@ def save_report(bench: Bench, request: Request) -> None:
     if state.results is None:
         raise MeasureError("Nothing was measured yet; write the report once it is.")
     path = Path(f"{file_name(state.results.workload)}-results.html")
-    is_loaded = bench.session.work.origin is None
+    load = bench.session.work.loading_code
     found = state.record("candidates")
-    write_text(path, report_page(state.results, state.recipe, found, is_loaded=is_loaded))
+    write_text(path, report_page(state.results, state.recipe, found, load=load))
     bench.session.show(TAKEN, f"saved: {path.name}")
 
 
@@ -228,10 +228,10 @@ def report_page(
     recipe: Recipe,
     candidates: Candidates | None = None,
     *,
-    is_loaded: bool = False,
+    load: str | None = None,
 ) -> str:
     """Everything tried as an HTML page: the figure, the recipe and its code, the tables."""
-    chosen = recipe_html(recipe, is_loaded=is_loaded)
+    chosen = recipe_html(recipe, load)
     drawing = figure(results)
     drawing.suptitle("")  # the page's heading says it
     drawing.set_label("everything tried: latency, and accuracy by latency")
