@@ -56,6 +56,10 @@ def test_an_export_writes_a_folder_and_hands_out_its_small_files(bench):
     assert (file["name"], file["data"]) == ("run.py", content)
     assert send(bench, do="export_file", name="").error is None
     assert bench.views["exports"]["file"] is None, "it would be sent with every later change"
+    (bench.folder / "small_net-export" / "run.py").write_text("of another recipe")
+    assert "holds another" in send(bench, do="export_file", name="run.py").error
+    (bench.folder / "small_net-export" / "run.py").write_bytes(content)
+    bench.session.set_error(None)
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,8 @@ def test_a_few_steps_far_above_the_others_do_not_flatten_a_curve():
     values = [1.0] * 999 + [1e9]
     assert range_of(values, is_log=False)[1] < 2 and range_of(values, is_log=True)[1] < 2
     assert range_of([math.nan], is_log=True) == (1, 10)
+    low, high = range_of([-125.0, -120.0], is_log=False)
+    assert low == -125 and high > -120
 
 
 def test_shades_are_thirds_of_each_other_and_nothing_has_none():
