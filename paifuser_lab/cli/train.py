@@ -178,9 +178,7 @@ def _precision(work: Any, precision: str) -> dict[str, Any]:
     return {"precision": plan.default, "formats": plan.formats}
 
 
-def _checkpointed(
-    work: Any, limit: str | None, optimizer: str, precision: str
-) -> dict[str, Any]:
+def _checkpointed(work: Any, limit: str | None, optimizer: str, precision: str) -> dict[str, Any]:
     if limit is None:
         return {}
     from ..planner.training import plan_checkpoints

@@ -285,9 +285,7 @@ def empty_pairs(model: Any, tokens: int) -> list[Pair]:
     some = next(layer for layer in layers if layer.keys is not None)
     # a block that was left out has no heads, so that the others keep their numbers
     kept = [
-        (some.keys[:, :0], some.values[:, :0])
-        if layer.keys is None
-        else (layer.keys, layer.values)
+        (some.keys[:, :0], some.values[:, :0]) if layer.keys is None else (layer.keys, layer.values)
         for layer in layers
     ]
     return [(_widened(keys, tokens), _widened(values, tokens)) for keys, values in kept]

@@ -287,7 +287,7 @@ def test_a_target_without_its_package_names_the_extra(target, tmp_path, monkeypa
 def test_what_is_in_bf16_itself_is_written_or_converted_first():
     model = SimpleNamespace(name="net", precision="bf16", recipe=())
     assert precision_of(model, Gguf(), None) == "bf16"
-    with pytest.raises(ExportError, match='apply {"precision": "fp32"} to it first'):
+    with pytest.raises(ExportError, match=r'apply \{"precision": "fp32"\} to it first'):
         precision_of(model, ExecuTorch(), None)
 
 
