@@ -3,6 +3,6 @@
 candidates  every tile compiled without a GPU; those that spill or do not fit are dropped
 bound       the lower bound of a launch's time, and how many of its blocks run at once
 search      the best tile within a budget of measurements, and the final rounds
-cost_model  tiles as points, a learned model of their times, and those that it rates best
+evolution   tiles as points, a learned model of their times, and those that it rates best
 store       the best tiles measured, one file per device
 """

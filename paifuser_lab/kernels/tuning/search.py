@@ -15,7 +15,7 @@ from ...errors import KernelError, keep_when_stopped, message_of
 from ...progress import progress
 from ...records import Record
 from ..tiles import Tile, Tiles, describe_tile
-from .cost_model import CostModel, Features, Space, TilePoint, promising
+from .evolution import MAX_LISTED, CostModel, Features, Space, TilePoint, promising
 
 Measure = Callable[[Tile], float]  # milliseconds; a tile for which it raises is recorded as failed
 
@@ -89,13 +89,14 @@ def search(
     features: Features = lambda point: (),
     seed: int = 0,
     seconds: float = math.inf,
+    max_listed: int = MAX_LISTED,
 ) -> Search:
     """Measure up to `budget` tiles, those of `first` first; when stopped, keep the results."""
     if budget < 1:
         raise KernelError(
             f"A search measures at least one tile, not {budget}; increase the budget."
         )
-    space = Space(tiles)
+    space = Space(tiles, max_listed)
     attempts: dict[TilePoint, Attempt] = {}
     end = time.monotonic() + seconds
     ended_by = ""
@@ -133,7 +134,11 @@ def _proposals(
         yield point
     while True:
         times = {point: attempt.ms for point, attempt in attempts.items()}
-        waiting = promising(CostModel(times, features), space, attempts, generator)
+        best = sorted(
+            (point for point, ms in times.items() if ms is not None),
+            key=lambda point: times[point] or 0.0,
+        )
+        waiting = promising(CostModel(times, features), space, best, attempts, generator)
         for _ in range(TILES_PER_MODEL):
             proposed = (
                 next((point for point in waiting if point not in attempts), None)
