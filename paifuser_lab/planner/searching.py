@@ -79,7 +79,8 @@ def search(
     such as "sqlite:///searches.db": a search of the same workload and goal goes on from it.
     `workers` is the address of a Ray cluster, such as "auto": its machines of this one's kind of
     processor measure a candidate each, and this one measures the leaders.
-    `result.best` is the recipe; it has no steps where nothing is clearly better than the model.
+    `result.best` is the recipe; it has no steps where nothing is clearly better than the model, if
+    that is within the limits.
     """
     *_, last = searches(
         work,

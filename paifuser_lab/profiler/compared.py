@@ -16,13 +16,13 @@ from ..measure import Samples, output_error, ratio_of_rounds
 from ..model.watch import FAILED, watching
 from ..records import ENGINE_ROW, LayerPair, LayerProfile, Profile, Reason, SideBySide
 from ..records.hardware import rate_field
+from ..records.quality import STATES
 from ..workload import Derived, Workload, running, workload_of
 from .layers import RUNS, SECONDS, profile_in_turn
 
 FALLS = 4  # an error that falls by more at the next layer is of another output, not a loss
 NOISE = 0.05  # smaller changes, or ones within the spread of either, count as none
 COPIES = ("_to_copy", "clone", "copy_", "contiguous")
-STATES = ("quiet", "busy", "unusable")  # of a machine, the best first
 Subject = Profile | Workload | Derived
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from .record import Record
 from .text import readable_ms, readable_ratio, readable_share
 
 State = Literal["quiet", "busy", "unusable"]
+STATES: tuple[State, ...] = get_args(State)  # of a machine, the best first
 Word = Literal["", "faster", "slower", "no difference", "not told"]
 Tone = Literal["good", "bad", "even", "untold"]
 

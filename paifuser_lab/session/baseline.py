@@ -7,9 +7,9 @@ from statistics import median_low
 from typing import Any
 
 from ..records import Allocation, Candidates, Comparison, Measurement
+from ..records.quality import STATES
 
 Range = tuple[float, float]
-STATES = ("quiet", "busy", "unusable")  # of a machine, the best first
 
 
 @dataclass(frozen=True)

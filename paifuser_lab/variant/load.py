@@ -148,10 +148,9 @@ def _origin(
     of a package's network stands for.
     """
     if work.files:  # which say by themselves what the model is
-        stated = {} if work.preprocessing is None else work.preprocessing.model_dump(mode="json")
-        is_stated = "preprocessing" in options
+        stated = work.preprocessing if "preprocessing" in options else None
         options = {key: value for key, value in options.items() if key not in PARTS}
-        options |= {"preprocessing": stated} if is_stated else {}
+        options |= {} if stated is None else {"preprocessing": stated.model_dump(mode="json")}
         if options.get(TEXT) is not None:  # may be a Path
             options = options | {TEXT: str(Path(options[TEXT]).absolute())}
     try:
