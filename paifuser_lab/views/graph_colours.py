@@ -69,11 +69,12 @@ def _cut_together(known: Known) -> Words:
     return {layer: group.name for group in groups for layer in group.layers}
 
 
+LEAST_MS = 1e-3  # what takes less, such as a folded batch-norm, is shown as nothing
 NUMBERS: dict[
     str,
     tuple[Callable[[Known], Numbers], Callable[[Iterable[float]], float], Callable[[float], str]],
 ] = {
-    "time": (_ms, sum, lambda ms: f"{readable_ms(ms)} ms"),
+    "time": (_ms, sum, lambda ms: f"{readable_ms(ms) if ms >= LEAST_MS else 0} ms"),
     "memory traffic": (_moved, sum, lambda size: readable_bytes(round(size))),
     "sensitivity": (_losses, max, cell_text),
 }

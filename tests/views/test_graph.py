@@ -15,6 +15,7 @@ import paifuser_lab as lab
 from paifuser_lab import zoo
 from paifuser_lab.records.model_graph import ModelGraph
 from paifuser_lab.views.graph import HEIGHT, WIDTH, Colours, Shade, drawn, laid_out, picture
+from paifuser_lab.views.graph_colours import NUMBERS
 from paifuser_lab.views.picture import Boxes, Labels, Line
 from tests.support.models import Small
 
@@ -126,3 +127,10 @@ def test_a_picture_has_a_box_for_each_node_with_its_shade_in_words(small):
     assert any("Conv2d · 2 ms" in mark.texts for mark in marks if isinstance(mark, Labels))
     line = next(mark for mark in marks if isinstance(mark, Line))
     assert sum(map(math.isnan, line.x)) == len(layout.edges)
+
+
+def test_what_takes_no_time_has_a_short_text():
+    _, _, text = NUMBERS["time"]
+    assert [text(ms) for ms in (0.0, 0.00038, 0.0334, 5.4)] == [
+        "0 ms", "0 ms", "0.0334 ms", "5.40 ms",
+    ]  # fmt: skip
