@@ -291,7 +291,11 @@ def test_the_whole_model_is_timed_again_in_another_form_or_with_other_threads(
     assert len(wholes) == 2, "the third is as the first"
     with threads(2):
         lab.fusions(work)
-    assert len(wholes) == 3
+        assert len(wholes) == 3
+        with torch.no_grad():
+            work.model.conv.weight.neg_()
+        lab.fusions(work)
+    assert len(wholes) == 4, "what it computes is another"
 
 
 def test_equal_sites_are_timed_once(always_quicker: list[Any]) -> None:
