@@ -141,6 +141,9 @@ def test_enter_on_a_layer_goes_to_what_one_can_do_with_it_and_escape_comes_back(
 
     def entered(kind: str) -> str:
         panel.get_by_label("filter layers by path or kind").fill(kind)
+        # a row that the filter is about to hide would take the focus with it
+        other = {"Conv2d": "maxpool", "MaxPool2d": "conv1"}[kind]
+        grid.get_by_role("row", name=other).first.wait_for(state="detached")
         grid.get_by_role("row").nth(1).click()
         shown.page.keyboard.press("Enter")
         return str(shown.page.evaluate(FOCUSED))
@@ -152,6 +155,16 @@ def test_enter_on_a_layer_goes_to_what_one_can_do_with_it_and_escape_comes_back(
     shown.page.keyboard.press("Escape")
     assert shown.page.evaluate(FOCUSED) == "treegrid"
     panel.get_by_label("filter layers by path or kind").fill("")
+
+
+def test_number_keys_open_tabs_one_after_the_other(opened):
+    shown, panel, _ = opened
+    panel.get_by_role("treegrid", name="layers").get_by_role("row").nth(1).click()
+    names = []
+    for key in "321":
+        shown.page.keyboard.press(key)
+        names.append(panel.get_by_role("tab", selected=True).inner_text())
+    assert len(set(names)) == 3, "the focus stays in the workbench when its page is hidden"
 
 
 def test_the_table_is_sorted_filtered_and_navigated_by_keyboard(opened):

@@ -43,6 +43,7 @@ class ExportView {
     this.chosen = new Set([ALWAYS]);
     this.wanted = "";
     this.drawn = "";
+    this.shown = ""; // what the found parts were drawn of
     this.isKnown = false;
     this.precision = /** @type {HTMLSelectElement} */ (h("select", {}));
     this.opset = /** @type {HTMLInputElement} */ (
@@ -93,7 +94,9 @@ class ExportView {
     const data = /** @type {ExportData | null} */ (given?.targets ? given : null);
     this.isKnown = Boolean(data);
     if (this.sentence.textContent !== (data?.sentence ?? "")) fresh(this.sentence, data?.sentence);
-    fresh(this.found, ...(data ? this.parts(data) : []));
+    const shown = JSON.stringify({ ...data, file: null }); // a file that is sent changes nothing here
+    if (shown !== this.shown) fresh(this.found, ...(data ? this.parts(data) : []));
+    this.shown = shown;
     if (data?.file && data.file.name === this.wanted) {
       this.wanted = "";
       save(data.file.name, data.file.data);

@@ -36,12 +36,14 @@ export class ChannelChoice {
 
   /** @param {any} data a packed importance; nothing before it is known */
   take(data) {
+    this.drawing.handle.settle(); // what was moved was moved on the picture before
     this.pictures = new Map(unpackedPicture(data?.picture)?.by_layer);
     this.choose(this.layer);
   }
 
   /** @param {string} layer */
   choose(layer) {
+    if (layer !== this.layer) this.drawing.handle.settle();
     this.layer = layer;
     const { picture, drawing } = this;
     drawing.show(picture);

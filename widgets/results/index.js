@@ -76,7 +76,7 @@ class ResultsView {
       h(
         "aside",
         { class: "pf-results-right", "aria-label": "speed and accuracy" },
-        h("h3", {}, "Fast and still right: up and to the left"),
+        h("h3", {}, "Fast and still right: at the top on the left"),
         this.scatter.element,
         h("p", { class: "pf-note" }, "Line: nothing tried is both faster and more accurate."),
         h("p", { class: "pf-note" }, "Ring: not faster than it came, as far as can be told."),

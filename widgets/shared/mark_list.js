@@ -49,7 +49,7 @@ export class MarkList {
     const order = this.marks.order();
     const at = this.pointed === null ? -1 : order.indexOf(this.pointed);
     const isMove = key.startsWith("Arrow") || key === "Home" || key === "End";
-    if (key === "Escape") this.point(null);
+    if (key === "Escape" && this.pointed !== null) this.point(null);
     else if (key === "Enter" || key === " ") this.choose(this.pointed);
     else if (isMove) this.point(order[indexAfterKey(key, at, order.length)] ?? null);
     else return;

@@ -269,7 +269,7 @@ export class PictureDrawing {
     const at = Math.floor(this.row / stride);
     const key = turned[event.key] ?? event.key;
     const next = indexAfterKey(key, at, Math.ceil(count / stride));
-    if (event.key === "Escape") this.pin(null);
+    if (event.key === "Escape" && (this.pointed ?? this.pinned) !== null) this.pin(null);
     else if (next !== at && next >= 0) this.pin(Math.min(count - 1, next * stride));
     else return;
     event.preventDefault();

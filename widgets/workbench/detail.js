@@ -79,6 +79,11 @@ export class DetailPanel {
     this.chart.destroy();
   }
 
+  /** Whether what stands here is not of the chosen layer yet. */
+  get isBusy() {
+    return this.element.getAttribute("aria-busy") === "true";
+  }
+
   /** Go to what one can do with the layer, as its format or a step that helps; else to the panel. */
   enter() {
     const controls = [...this.element.querySelectorAll("select, input, button")].map(
@@ -86,7 +91,10 @@ export class DetailPanel {
     );
     const first = controls.find(
       (control) =>
-        control !== this.close && !control.matches(":disabled") && control.getClientRects().length,
+        control !== this.close &&
+        !control.matches(":disabled") &&
+        !(this.isBusy && this.text.contains(control)) && // still of the layer before
+        control.getClientRects().length,
     );
     (first ?? this.element).focus();
   }
@@ -96,10 +104,12 @@ export class DetailPanel {
    * any }[]} taken
    */
   write(table, layer, detail, taken) {
+    const hadFocus = this.text.contains(document.activeElement);
     fresh(this.title, (layer && detail?.title) || layer || "The costliest layers");
     const reasons = this.reasonList(detail?.reasons ?? [], taken);
     if (!layer) fresh(this.text, this.overview(table), reasons);
     else if (detail) fresh(this.text, factList(detail.facts ?? []), reasons);
+    if (hadFocus && !this.text.contains(document.activeElement)) this.element.focus();
   }
 
   /** @param {Reason[]} reasons @param {{ step: any }[]} taken */
@@ -124,7 +134,7 @@ export class DetailPanel {
     const attributes = {
       type: "button",
       class: `pf-offer ${isAsked ? "pf-asked" : ""}`,
-      onclick: () => this.onStep(reason.step),
+      onclick: () => this.isBusy || this.onStep(reason.step),
     };
     return h("button", attributes, reason.advice);
   }

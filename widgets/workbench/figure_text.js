@@ -31,7 +31,7 @@ export function figureText(figure) {
 
 /** @param {number | null} value @param {string} unit */
 function written(value, unit) {
-  if (value === null || Number.isNaN(value)) return "–";
+  if (value === null || !Number.isFinite(value)) return "–"; // as text where Python has nan
   if (unit === "ms") return `${threeDigits(value)} ms`;
   if (unit === "B") return readableBytes(value);
   if (unit === "%") return `${(100 * value).toFixed(1)}%`;

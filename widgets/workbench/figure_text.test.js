@@ -50,3 +50,10 @@ test("what is not known is a dash, and what did not change is not struck out", (
   );
   assert.equal(figureText({ name: "from nothing", before: 0, now: 3, unit: "" }).change, "");
 });
+
+test("a figure that is the text nan is a dash", () => {
+  for (const unit of ["ms", "B", "%", ""]) {
+    const figure = /** @type {any} */ ({ name: "a figure", before: 2, now: "nan", unit });
+    assert.equal(figureText(figure).now, "–");
+  }
+});

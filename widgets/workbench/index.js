@@ -8,6 +8,7 @@ import { DetailFormat } from "./detail_format.js";
 import { DetailPanel } from "./detail.js";
 import { h } from "../shared/dom.js";
 import { expected } from "./expected.js";
+import { keepFocus } from "./focus.js";
 import { isField, isPlainKey } from "../shared/grid_keys.js";
 import { headline } from "./headline.js";
 import { keyHelp } from "./key_help.js";
@@ -123,6 +124,7 @@ class Bench {
     this.detail.element.addEventListener("keydown", (event) => this.leaveDetail(event));
     this.setDrawer("auto");
     root.append(this.element);
+    this.focus = keepFocus(this.element, this.model);
     this.drawState();
     this.drawViews();
   }
@@ -161,6 +163,7 @@ class Bench {
   destroy() {
     for (const [name, listener] of this.listeners ?? []) this.model.off(name, listener);
     this.silence.destroy();
+    this.focus?.destroy();
     this.table.destroy?.();
     this.tabs.destroy();
     this.detail.destroy();

@@ -2,7 +2,8 @@
 
 import { fresh, h } from "../shared/dom.js";
 
-export const LOST = "The Jupyter kernel does not answer; run the cell again.";
+export const LOST =
+  "The Jupyter kernel does not answer yet: a running cell comes first. If none runs, run this cell again.";
 
 /**
  * @param {() => void} onDismiss @param {(number: number) => void} onAllow

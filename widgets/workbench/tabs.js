@@ -84,6 +84,9 @@ export class BenchTabs {
   openNth(number) {
     const tab = this.tabs[number - 1];
     if (tab) this.open(tab.name);
+    // what had the focus is on a page that is hidden now
+    const chosen = this.bar.querySelector('[aria-selected="true"]');
+    if (tab) /** @type {HTMLElement | null} */ (chosen)?.focus();
     return Boolean(tab);
   }
 
