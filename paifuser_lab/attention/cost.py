@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -46,6 +46,8 @@ def attention_cost(
     seconds, and the metric computed if the workload has one. After an interrupt, or if
     `should_stop` returns True, the results so far are returned.
     """
+    if kind not in (kinds := get_args(AttentionKind)):
+        raise MeasureError(f"{kind!r} is no kind of attention; there are {', '.join(kinds)}.")
     work = copy.copy(workload_of(subject))
     work.model = as_dense(work.model)  # which attends to all keys, as the reference of each share
     shares = _checked(keeps)

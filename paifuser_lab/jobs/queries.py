@@ -17,7 +17,7 @@ from .. import saliency
 from ..attention import attention_cost
 from ..converter import target_of
 from ..deployment import DeployOptions, deployments
-from ..errors import MeasureError, PaifuserError, StoppedError
+from ..errors import MeasureError, PaifuserError, StoppedError, stop_if_asked
 from ..planner import achieved, plan_precision, plan_shares, searches
 from ..planner.precision.planning import FORMATS, GUIDE
 from ..profiler import memory_timeline
@@ -141,13 +141,15 @@ def _coupling(context: QueryContext) -> Iterator[Records]:
     """Coupled channels, and the cost of the model without some of them; computed once."""
     if context.known["coupling"] is not None and context.known["cut_cost"] is not None:
         return
+    stop_if_asked(context.should_stop)
     structure = couple(context.work.model, context.work.inputs)
     yield {"coupling": structure.record(context.work.name)}
     if context.known["baseline"] is not None:
         cost = cut_cost(context.work.model, structure, context.known["baseline"])
         yield {"cut_cost": cost}
         with running(context.work.model):  # no other model runs meanwhile
-            cost = cost.with_stairs(stairs(structure, seconds=STAIRCASE_S))
+            measured = stairs(structure, seconds=STAIRCASE_S, should_stop=context.should_stop)
+        cost = cost.with_stairs(measured)
         yield {"cut_cost": cost}
 
 
@@ -192,7 +194,12 @@ def _achieved(context: QueryContext) -> Iterator[Records]:
         if index < count
         else {"points": [], "uniform": [index - count]}
     )
-    yield {"allocation": achieved(context.work, plan, seconds=context.seconds, **selection)}
+    stop = context.should_stop
+    yield {
+        "allocation": achieved(
+            context.work, plan, seconds=context.seconds, should_stop=stop, **selection
+        )
+    }
 
 
 @query("fusion", "fusing", "what can run as one, in seconds", 10.0)

@@ -143,14 +143,14 @@ class Attention(Step):
             picked = {
                 layer for pattern in self.layers for layer in _fitting(model, able, seen, pattern)
             }
-        stay = set(_within(able, layers_matching(model, self.protect, what="attention")))
+        stay = set(within(able, layers_matching(model, self.protect, what="attention")))
         meant = set(seen.reasons) - {
             layer
             for layer in seen.reasons
             if any(layer.startswith(f"{window}.") for window in windows)
         }
         meant &= (
-            set(_within(list(seen.reasons), layers_matching(model, self.layers, what="attention")))
+            set(within(list(seen.reasons), layers_matching(model, self.layers, what="attention")))
             if self.layers
             else meant
         )
@@ -232,7 +232,7 @@ def _padding_note(encoder: str) -> str:
     )
 
 
-def _within(names: list[str], picked: Iterable[str]) -> list[str]:
+def within(names: list[str], picked: Iterable[str]) -> list[str]:
     """The names that were picked, are part of a picked one, or have one as their `attention`."""
     whole = list(picked)
     return list(
@@ -245,9 +245,9 @@ def _within(names: list[str], picked: Iterable[str]) -> list[str]:
 def _fitting(model: nn.Module, able: list[str], seen: Attending, pattern: str) -> list[str]:
     """The layers of a pattern whose attention can be changed; raises if there are none."""
     picked = layers_matching(model, [pattern], what="attention")
-    if result := _within(able, picked):
+    if result := within(able, picked):
         return result
-    if refused := _within(list(seen.reasons), picked):
+    if refused := within(list(seen.reasons), picked):
         raise StepError(
             f"'{refused[0]}' cannot attend to a part of its keys: {seen.reasons[refused[0]]}."
         )

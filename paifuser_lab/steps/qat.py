@@ -163,6 +163,8 @@ class Qat(TrainingStep):
         with running(draft.module):
             output = inputs.clone()(draft.module)
         loss = draft.work.loss if self.hard and lesson.target is not None else None
+        if self.hard and loss is None:
+            draft.notes.append("learned from the original alone, as there are no labels")
         return _Objective(
             kinds_of(output, lesson.target, self.answers), self.temperature, self.hard, loss
         )

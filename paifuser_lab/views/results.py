@@ -23,7 +23,7 @@ def picture(results: Results) -> Picture:
 
 
 def scatter(results: Results) -> Picture:
-    """Latency and accuracy of what is within its limit: up and to the left is better."""
+    """Latency and worth of what is within its limit; the best is at the top on the left."""
     known = [
         (row, worth)
         for row in results.measured
@@ -42,13 +42,15 @@ def _scatter(results: Results, known: list[tuple[ResultRow, float]], unit: str) 
     ranges = [row.likely_ms or (ms, ms) for row, ms in zip(rows, xs, strict=True)]
     x = Axis.log(min([*xs, *(low for low, _ in ranges)]) / 1.25,
                  max([*xs, *(high for _, high in ranges)]) * 1.25, "latency, ms")  # fmt: skip
+    is_less_better = results.has_metric and results.smaller_is_better  # the best stands on top
     top = max(ys)
     low = min([*ys, top - LEAST_SPAN])
     pad = 0.12 * (top - low)
     ticks = linear_ticks(low, top, 4)
     texts = tuple(f"{100 * tick:.3g} %" if results.is_share else f"{tick:.4g}" for tick in ticks)
     name = "closeness (1 − output error)" if unit == "closeness" else unit
-    y = Axis(low - pad, top + pad, name, "linear", ticks, texts)
+    ends = (low - pad, top + pad)
+    y = Axis(*(ends[::-1] if is_less_better else ends), name, "linear", ticks, texts)
     place = {row.number: (at, worth) for row, at, worth in zip(rows, xs, ys, strict=True)}
     best = [place[number] for number in results.frontier]
     line = [*best, (x.high, best[-1][1])] if best else []

@@ -326,6 +326,13 @@ def test_a_model_without_such_layers_has_no_cost():
         lab.attention_cost(lab.load("vit-s-tiny"), keeps=(2.0,))
 
 
+def test_the_cost_of_an_unknown_kind_is_refused_and_the_kinds_are_named(work):
+    with pytest.raises(
+        MeasureError, match="'moon' is no kind of attention; there are window, topk, block"
+    ):
+        lab.attention_cost(work, kind="moon")
+
+
 def test_each_share_is_reported_with_its_fastest_number_of_threads(work, monkeypatch):
     taken = {
         " · 1": 4.0,

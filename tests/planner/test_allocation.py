@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.errors import PaifuserError
+from paifuser_lab.errors import PaifuserError, StoppedError
+from paifuser_lab.jobs import QUERIES, QueryContext
 from paifuser_lab.measure import timing
 from paifuser_lab.model.formats import FLOATS
 from paifuser_lab.model.weights import weights_bytes, weights_hash
@@ -743,6 +744,16 @@ def test_points_are_measured_beside_their_predictions(pace, own_cache):
         achieved(Workload(Block(), torch.randn(2, 3, 10, 10), name="other"), allocation)
     with pytest.raises(PaifuserError, match="has no point -1"):
         recipe_of(allocation, -1)
+
+
+def test_measuring_points_ends_when_it_is_stopped(pace, own_cache):
+    work = block()
+    plan = plan_precision(work, size_bytes=4000, sensitivity=sensitivity_of(work))
+    with pytest.raises(StoppedError):
+        achieved(work, plan, points=[0], uniform=False, should_stop=lambda: True)
+    context = QueryContext(work, 0.0, lambda: True, {"allocation": plan}, {"place": 0})
+    with pytest.raises(StoppedError):
+        list(QUERIES["achieved"].find(context))
 
 
 def test_without_a_loss_the_error_of_the_output_is_reported(pace, own_cache):

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab.errors import StepError, WorkloadError
+from paifuser_lab.errors import StepError, StoppedError, WorkloadError
 from paifuser_lab.measure import FEWEST, WARM, in_turn, own_ms
 from paifuser_lab.pruning.groups import couple
 from paifuser_lab.pruning.targets import measure, whole_model
@@ -137,6 +137,13 @@ def test_an_interrupt_keeps_the_finished_measurements(pace, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         staircases(families, count=1, seconds=1.0)
     assert len(kept_table(1).rows) == 2
+
+
+def test_a_stop_keeps_the_finished_measurements(pace):
+    families = families_of(couple(plain().eval(), lab.Workload(plain(), images(size=16)).inputs))
+    with pytest.raises(StoppedError):
+        staircases(families, count=1, seconds=1.0, should_stop=lambda: len(pace) == 2)
+    assert len(kept_table(1).rows) == len(pace) == 2
 
 
 def test_a_target_out_of_reach_names_the_smallest_share(pace):

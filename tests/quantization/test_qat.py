@@ -511,6 +511,13 @@ def test_labels_count_where_they_are_asked_to():
     assert of_labelled < of_taught and gap(work, taught) < gap(work, labelled)
 
 
+def test_without_labels_only_the_original_is_learned_from_and_a_note_reports_it():
+    work = small(1, loss=F.cross_entropy)
+    work.train = [(images, None) for images, _ in work.train]
+    variant = lab.apply(work, Recipe([{"qat": {"epochs": 1, "hard": 0.5}}]))
+    assert "learned from the original alone, as there are no labels" in variant.notes
+
+
 def test_batch_norms_are_frozen_when_their_share_of_the_steps_is_done(monkeypatch):
     loose: list[bool] = []
     forward = QatInt8.forward

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import paifuser_lab as lab
+from paifuser_lab.errors import StoppedError
 from paifuser_lab.jobs import measuring
-from paifuser_lab.jobs.queries import QUERIES
+from paifuser_lab.jobs.queries import QUERIES, QueryContext
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.profiler import memory_timeline
 from paifuser_lab.records import Limit
@@ -372,6 +373,13 @@ def test_the_reason_of_a_failed_step_stays_while_a_query_runs(sessions):
     session.query("coupling")
     assert session.state.error is None
     session.wait(TIMEOUT_S)
+
+
+def test_coupling_ends_when_it_is_stopped():
+    work = lab.Workload(Small(), images(), name="small")
+    known = dict.fromkeys(("coupling", "cut_cost", "baseline"))
+    with pytest.raises(StoppedError):
+        list(QUERIES["coupling"].find(QueryContext(work, 0.1, lambda: True, known)))
 
 
 def test_memory_is_that_of_the_recipe_though_its_model_was_evicted(sessions):

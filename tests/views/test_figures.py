@@ -223,6 +223,17 @@ def test_results_are_dots_by_speed_and_accuracy_below_a_line_that_nothing_beats(
     assert bars[0].tone == ["soft", "soft"]
 
 
+@pytest.mark.parametrize("is_less_better", [True, False])
+def test_the_best_results_stand_on_top_where_a_smaller_metric_is_better(is_less_better):
+    row = ResultRow(number=0, label="As it came", latency_ms=10.0, metric=24.0, relative_error=0.0)
+    worse = row.model_copy(update={"number": 1, "latency_ms": 5.0, "metric": 30.0})
+    tried = Results(workload="net", machine="m", metric_name="perplexity", rows=(row, worse),
+                    smaller_is_better=is_less_better)  # fmt: skip
+    (panel,) = results.scatter(tried).panels
+    assert (panel.y.low > panel.y.high) == is_less_better
+    assert (panel.y.share(24.0) > panel.y.share(30.0)) == is_less_better
+
+
 @pytest.mark.parametrize(("limit", "is_drawn"), [(90, True), (100_000, False)])
 def test_a_limit_is_a_line_where_it_is_near_and_named_where_it_is_not(limit, is_drawn):
     drawing = lab.figure(RECORDS["Fit"].model_copy(update={"limit_bytes": limit}))

@@ -6,17 +6,24 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.records import AttentionCost, AttentionLayer, Fusion, FusionMap
 from paifuser_lab.views.attention_cost import chart
 from paifuser_lab.widgets.section import packed
-from paifuser_lab.widgets.tabs.attention import attending_now, attention_step, with_attention
+from paifuser_lab.widgets.tabs.attention import (
+    SECTION,
+    attending_now,
+    attention_step,
+    with_attention,
+)
 from paifuser_lab.widgets.tabs.fusion import (
     chosen,
     fuse_options,
@@ -349,3 +356,23 @@ def test_an_invalid_attention_request_raises():
 def test_the_layers_are_named_in_the_order_of_the_model():
     assert attention_step(COST, 0.5, ["z"])["attention"]["layers"] == ["z"]
     assert "layers" not in attention_step(COST, 0.5, ["z", "x"])["attention"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "shown"),
+    [
+        (["?"], ["x", "y.attend", "y.other"]),
+        (["y"], ["y.attend", "y.other"]),
+        (["*.attend", "x"], ["x", "y.attend"]),
+    ],
+)
+def test_the_state_names_the_able_layers_that_a_pattern_matches_or_encloses(patterns, shown):
+    inner = nn.ModuleDict({"attend": nn.Identity(), "other": nn.Identity(), "no": nn.Identity()})
+    work = SimpleNamespace(model=nn.ModuleDict({"x": nn.Identity(), "y": inner}))
+    layers = [attention_layer(name, 0.0, 0.1, 0.3) for name in ("x", "y.attend", "y.other")]
+    unable = attention_layer("y.no", reason="it returns its weights")
+    cost = COST.model_copy(update={"layers": (*layers, unable)})
+    recipe = lab.Recipe([{"attention": {"keep": 0.5, "layers": patterns}}])
+    state = SimpleNamespace(recipe=recipe, variant=None, attention_cost=cost)
+    attending = SECTION.state(state, SimpleNamespace(work=work))["attending"]
+    assert attending == {"topk": {"keep": 0.5, "layers": shown}}

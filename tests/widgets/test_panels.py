@@ -25,7 +25,7 @@ from paifuser_lab.widgets.details import layer_details
 from paifuser_lab.widgets.presenter import figures, quality
 from paifuser_lab.widgets.recipe_edits import without
 from paifuser_lab.widgets.section import packed
-from paifuser_lab.widgets.tabs.layers import NUMBERS, times_before, with_precision
+from paifuser_lab.widgets.tabs.layers import NUMBERS, formats_in, times_before, with_precision
 from tests.support.bench import TIMEOUT_S
 from tests.support.models import Small, images
 
@@ -385,6 +385,29 @@ def test_withdrawing_the_last_choice_of_a_precision_step_removes_it():
     )
     assert with_precision(with_precision(recipe, "a", ""), "b", "") == lab.Recipe(["fold"])
     assert without(recipe, 0)[0].kind == "precision"
+
+
+def test_a_format_is_shown_for_every_layer_that_a_pattern_matches_and_for_the_parts_of_a_block():
+    layers = ["stem", "block1", "block1.conv", "block2", "block2.conv", "block2.norm", "head"]
+    options = {"layers": {"block?": "bf16", "block2.conv": "int8", "he*": "fp16"}}
+    assert formats_in(lab.Recipe(["fold", {"precision": options}]), layers) == {
+        "block1": "bf16",
+        "block1.conv": "bf16",
+        "block2": "bf16",
+        "block2.conv": "int8",
+        "block2.norm": "bf16",
+        "head": "fp16",
+    }
+
+
+def test_a_withdrawn_choice_is_fp32_where_a_pattern_still_gives_the_layer_a_format():
+    recipe = lab.Recipe([{"precision": {"layers": {"block*": "bf16"}}}])
+    left = with_precision(with_precision(recipe, "block.conv", "int8"), "block.conv", "")
+    assert left == lab.Recipe([{"precision": {"layers": {"block*": "bf16", "block.conv": "fp32"}}}])
+    assert formats_in(left, ["block.conv", "block.norm"]) == {
+        "block.conv": "fp32",
+        "block.norm": "bf16",
+    }
 
 
 def test_two_models_with_the_same_name_do_not_share_the_selection():

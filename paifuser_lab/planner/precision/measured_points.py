@@ -13,7 +13,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from ...errors import WorkloadError
+from ...errors import ShouldStop, WorkloadError, stop_if_asked
 from ...machine import threads
 from ...measure import in_turn
 from ...model.weights import weights_bytes
@@ -37,6 +37,7 @@ def achieved(
     *,
     uniform: bool | Iterable[int] = True,
     seconds: float = 30.0,
+    should_stop: ShouldStop | None = None,
 ) -> Allocation:
     """Apply points of the frontier (by default six spread over it, and the chosen one) and measure
     them.
@@ -56,10 +57,12 @@ def achieved(
     variants: dict[str, Variant] = {}
     with progress("applying points", len(selected)) as shown:
         for point in selected:
-            variants[point.name] = apply(work, recipe_of_point(point))
+            variants[point.name] = apply(work, recipe_of_point(point), should_stop=should_stop)
             shown.advance(doing=point.name)
     with threads(allocation.threads):
-        measured = _measured(work, allocation, variants, _timed(work, variants, seconds))
+        stop_if_asked(should_stop)
+        timed = _timed(work, variants, seconds)
+        measured = _measured(work, allocation, variants, timed, should_stop)
     return _with_agreement(
         allocation.model_copy(
             update={
@@ -127,6 +130,7 @@ def _measured(
     allocation: Allocation,
     variants: Mapping[str, Variant],
     ms: Mapping[str, float],
+    should_stop: ShouldStop | None,
 ) -> dict[str, Achieved]:
     """Latency, size, loss and metric of each variant; the loss in the unit of the prediction."""
     by_loss = allocation.unit == "loss" and work.loss is not None and work.test is not None
@@ -134,6 +138,7 @@ def _measured(
     results: dict[str, Achieved] = {}
     with progress("judging points", len(variants)) as shown:
         for name, variant in variants.items():
+            stop_if_asked(should_stop)
             loss, error = (
                 rise(before, losses(work, variant.module, _test_batches(work)))
                 if before is not None

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..._files import cache_file
-from ...errors import FileError, WorkloadError
+from ...errors import FileError, ShouldStop, WorkloadError, stop_if_asked
 from ...machine import hardware, threads
 from ...measure import FEWEST, WARM, clock_for, in_turn, timed_ms
 from ...model.watch import describe
@@ -44,7 +44,13 @@ def key_of(family: Family) -> Key:
     return family.likeness, full_width(family.reads), full_width(family.makes)
 
 
-def staircases(families: Iterable[Family], *, count: int, seconds: float) -> dict[Key, Staircase]:
+def staircases(
+    families: Iterable[Family],
+    *,
+    count: int,
+    seconds: float,
+    should_stop: ShouldStop | None = None,
+) -> dict[Key, Staircase]:
     """The staircase of each family; when interrupted, those already measured stay in the cache."""
     requested = {key_of(family): family for family in families}
     table = kept_table(count)
@@ -54,6 +60,7 @@ def staircases(families: Iterable[Family], *, count: int, seconds: float) -> dic
     try:
         with progress("measuring widths", len(missing)) as shown, threads(count), torch.no_grad():
             for index, (key, family) in enumerate(missing.items()):
+                stop_if_asked(should_stop)
                 left = max(0.0, deadline - time.perf_counter()) / (len(missing) - index)
                 known[key] = _measured(family, table, left)
                 shown.advance(doing=family.likeness)
@@ -93,7 +100,10 @@ def staircase(
 
 
 def stairs(
-    structure: Structure, *, seconds: float = VIEW_SECONDS
+    structure: Structure,
+    *,
+    seconds: float = VIEW_SECONDS,
+    should_stop: ShouldStop | None = None,
 ) -> dict[str, list[tuple[float, float]]]:
     """The time of each layer by output channels with all its inputs: (channels, ms)."""
     families = {
@@ -101,7 +111,8 @@ def stairs(
         for product in structure.space.products
         if (family := family_of(product)) is not None
     }
-    measured = staircases(families.values(), count=torch.get_num_threads(), seconds=seconds)
+    count = torch.get_num_threads()
+    measured = staircases(families.values(), count=count, seconds=seconds, should_stop=should_stop)
     known = {layer: measured[key_of(family)] for layer, family in families.items()}
     return {
         layer: [(float(makes), ms) for makes, ms in zip(row.makes, row.by_made, strict=True)]

@@ -165,7 +165,12 @@ def _budget(problem: CutProblem, target: Target, allowed: AllowedWidths) -> _Bud
     narrow = [group.width for group in structure.groups]
     for index, lower in allowed.items():
         narrow[index] = lower[-1] if lower else narrow[index]
-    timed = staircases(families_of(structure), count=problem.threads, seconds=SECONDS)
+    timed = staircases(
+        families_of(structure),
+        count=problem.threads,
+        seconds=SECONDS,
+        should_stop=problem.should_stop,
+    )
     whole = whole_latency(problem, narrow)
     cost, layers_ms = latency_cost(structure, timed, whole, narrow)
     note = (

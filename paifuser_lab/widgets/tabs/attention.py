@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -12,6 +13,7 @@ from ...errors import RecipeError
 from ...records import AttentionCost, AttentionLayer
 from ...session.state import State
 from ...steps import Step
+from ...steps.attention import within
 from ...variant import Variant
 from ...variant.recipe import Recipe
 from ...views.attention_cost import chart, error_scale
@@ -201,8 +203,15 @@ def _choose(bench: Bench, request: Request) -> None:
 
 
 def _state(state: State, context: Context) -> dict[str, Any]:
+    names = [name for name, _ in context.work.model.named_modules() if name]
+    attending = attending_now(state.recipe)
+    cost = state.attention_cost
+    if cost is not None and (picked := attending.get(cost.kind, {}).get("layers")):
+        matched = {name for pattern in picked for name in fnmatch.filter(names, pattern)}
+        able = [row.layer for row in cost.sparse_layers]
+        attending[cost.kind] = attending[cost.kind] | {"layers": within(able, matched)}
     return {
-        "attending": attending_now(state.recipe),
+        "attending": attending,
         "taking_part": taking_part(state.variant, state.recipe),
     }
 

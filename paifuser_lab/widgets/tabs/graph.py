@@ -44,7 +44,9 @@ def packed_graph(
     if graph is None:
         return None
     shown = shown or Shown()
-    known = Known(profile, sensitivity, fusions, coupling, formats_in(recipe or Recipe([])))
+    known = Known(
+        profile, sensitivity, fusions, coupling, formats_in(recipe or Recipe([]), graph.classes)
+    )
     layout = laid_out(graph, unfolded_in(graph, shown))
     names = names_of(known)
     colour = shown.colour if shown.colour in names else next(iter(names), "")

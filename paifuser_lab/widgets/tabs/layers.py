@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from fnmatch import fnmatchcase
+from itertools import accumulate
 from typing import Any
 
 from ...model.formats import AUTOCAST, NAMES
@@ -10,6 +13,7 @@ from ...quantization import obstacle
 from ...quantization.float_formats import autocast_obstacle
 from ...records import ENGINE_ROW, LayerProfile, Profile
 from ...session.state import State
+from ...steps.step import parts
 from ...variant.recipe import Recipe
 from ...workload import Workload
 from ..recipe_edits import without_layers
@@ -75,7 +79,11 @@ def with_precision(recipe: Recipe, layer: str, name: str) -> Recipe:
     """The recipe with a format for one layer; '' withdraws the choice."""
     if name:
         return recipe.with_step({"precision": {"layers": {layer: name}}})
-    return without_layers(recipe, "precision", {layer}, alone=("default",))
+    left = without_layers(recipe, "precision", {layer}, alone=("default",))
+    around = list(accumulate(layer.split("."), "{}.{}".format))  # the layer comes last
+    if formats_in(left, around).get(layer, "fp32") != "fp32":  # a pattern gives it a format
+        return recipe.with_step({"precision": {"layers": {layer: "fp32"}}})
+    return left
 
 
 def obstacles(module: Any) -> str | dict[str, str]:
@@ -90,14 +98,15 @@ def obstacles(module: Any) -> str | dict[str, str]:
     return {name: why for name, why in barred.items() if why}
 
 
-def formats_in(recipe: Recipe) -> dict[str, str]:
-    """The format that a recipe chooses for each layer by name."""
-    return {
-        layer: name
-        for step in recipe
-        if step.kind == "precision"
-        for layer, name in step.options.get("layers", {}).items()
-    }
+def formats_in(recipe: Recipe, layers: Collection[str]) -> dict[str, str]:
+    """The format that a recipe chooses for each of these layers, by its name or a pattern."""
+    chosen: dict[str, str] = {}
+    for step in recipe:
+        if step.kind == "precision":
+            for pattern, name in step.options.get("layers", {}).items():
+                matched = {layer for layer in layers if fnmatchcase(layer, pattern)}
+                chosen |= dict.fromkeys(parts(layers, matched), name)
+    return chosen
 
 
 def channels(state: State) -> dict[str, list[int]]:
@@ -123,7 +132,8 @@ def output_width(row: LayerProfile) -> int | None:
 
 def changes(state: State) -> dict[str, str]:
     """What the recipe changed in each layer."""
-    chosen = {layer: f"in {name}" for layer, name in formats_in(state.recipe).items()}
+    layers = [row.layer for _, row in state.baseline.walk()] if state.baseline else []
+    chosen = {layer: f"in {name}" for layer, name in formats_in(state.recipe, layers).items()}
     if state.profile is None or state.baseline is None or state.profile is state.baseline:
         return chosen
     return chosen | {
@@ -148,7 +158,9 @@ def _state(state: State, context: Context) -> dict[str, Any]:
     return {
         "choices": list(CHOICES),
         **context.once("cannot", lambda: _cannot(context.work), context.work),
-        "precisions": formats_in(state.recipe),
+        "precisions": formats_in(
+            state.recipe, [name for name, _ in context.work.model.named_modules() if name]
+        ),
         "channels": context.once("channels", lambda: channels(state), *profiles),
         "changes": context.once("changes", lambda: changes(state), *profiles, state.recipe),
     }
