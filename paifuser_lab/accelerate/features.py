@@ -196,8 +196,8 @@ def _disable(name: str) -> None:
         raise AccelerationError(
             f"{name} is not enabled; call lab.enable_{name}() before a training loop."
         )
+    if set().union(*held.features.values()) <= names:
+        held.stop()  # with the status as it is now, which `status` shows later
+        return
     for switch in names:
         held.remove(switch)
-    if not held.features:
-        held.stop()
-        _in_force.clear()

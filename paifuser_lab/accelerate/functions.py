@@ -97,13 +97,14 @@ def fused_function(function: Callable[..., Any]) -> FasterFunction:
     _check_callable(function)
     try:
         with TRACING:
-            graph = fx.Tracer().trace(function)
+            tracer = fx.Tracer()
+            graph = tracer.trace(function)
     except Exception as error:
         raise AccelerationError(
             f"{_name(function)} cannot be traced ({first_line(error)[:120]}); give "
             "enable_graph_optimization a function that branches on its values."
         ) from error
-    root = nn.Module()
+    root = tracer.root  # with the tensors that the function takes from outside
     products = list(products_of(Follower(root, graph, ())))
     if not products:
         return compiled_function(function)
@@ -111,9 +112,10 @@ def fused_function(function: Callable[..., Any]) -> FasterFunction:
     for product in products:
         product.swallow(graph, nodes)
     module = fx.GraphModule(root, graph)
+    outside = (*module.parameters(), *module.buffers())
 
     def fused(*args: Any, **kwargs: Any) -> Any:
-        if torch.is_grad_enabled() and wants_gradient(*_tensors_in(args, kwargs)):
+        if torch.is_grad_enabled() and wants_gradient(*_tensors_in(args, kwargs), *outside):
             return function(*args, **kwargs)  # the fused product has no gradient
         return module.forward(*args, **kwargs)
 

@@ -161,9 +161,10 @@ class Loop:
             self.reconsider()
         if bad := [loss for loss in seen.of_step if not math.isfinite(loss)]:
             self._skips |= self._take_back_inexact(bad[0], is_in_time=not seen.is_late)
+        # other processes wait for this one's gradients, also in a step that is skipped
+        answers = [switch.before_step(optimizer) for switch in self._of_gradients()]
         if self._skips:
             return False
-        answers = [switch.before_step(optimizer) for switch in self._of_gradients()]
         self.judging.enter_optimizer()  # last: what switches do before is no part of its time
         return all(answers)
 

@@ -175,17 +175,24 @@ class CompressedMean:
 def mean_gradients(
     exchange: Exchange, weights: Sequence[Tensor], buffers: Iterable[Tensor]
 ) -> None:
-    """Average gradients and float buffers in one exchange; a missing gradient counts as zero."""
+    """Average gradients and float buffers in one exchange; a gradient that some processes have not
+    counts as zero there, and one that no process has stays missing.
+    """
+    has_gradient = torch.tensor([float(weight.grad is not None) for weight in weights])
     statistics = [buffer for buffer in buffers if buffer.is_floating_point()]
     for weight in weights:
         if weight.grad is None:
             weight.grad = torch.zeros_like(weight)
     values = [weight.grad for weight in weights if weight.grad is not None] + statistics
     with torch.no_grad():
+        values.append(has_gradient.to(values[0].device))
         flat = torch.cat([value.reshape(-1).float() for value in values])
         parts = torch.split(exchange.mean(flat), [value.numel() for value in values])
         for value, part in zip(values, parts, strict=True):
             value.copy_(part.view(value.shape))
+    for weight, share in zip(weights, values[-1].tolist(), strict=True):
+        if not share:
+            weight.grad = None
     exchange.traffic.exchanges += 1
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from ..errors import ParallelError
 from ..model.copying import copied
@@ -53,7 +54,7 @@ def pipeline(
     tasks_of(schedule, stages, microbatches)
     inputs, target = batch_of(work)
     chain = Chain(work.model, part_of(inputs, microbatches, work.name), name=work.name)
-    costs = _agreed(chain, work, target[: len(target) // microbatches], profile)
+    costs = _agreed(chain, work, target_part(inputs, target, microbatches), profile)
     split, starts = _begins(costs, stages, profile, limit, begins)
     predicted = predicted_schedule(work.name, costs, starts, schedule, microbatches, split=split)
     return Pipeline(work, chain, starts, predicted)
@@ -83,6 +84,18 @@ def part_of(inputs: Inputs, microbatches: int, name: str) -> Inputs:
                 "give another number of them or another batch size."
             )
     return inputs.map(lambda tensor: tensor[: tensor.shape[0] // microbatches].clone())
+
+
+def target_part(inputs: Inputs, target: Any, microbatches: int) -> Any:
+    """The part of a target, of any structure, for the first of so many microbatches."""
+    rows = inputs.tensors[0].shape[0]
+    return pytree.tree_map_only(
+        Tensor,
+        lambda tensor: (
+            tensor[: rows // microbatches] if tensor.ndim and len(tensor) == rows else tensor
+        ),
+        target,
+    )
 
 
 def _agreed(chain: Chain, work: Workload, target: Any, profile: Profile | None) -> list[PartCost]:

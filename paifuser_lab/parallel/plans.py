@@ -23,7 +23,7 @@ from ..records import Link, ParallelOption, ParallelPlan, TensorPlan, readable_b
 from ..workload import Inputs, Workload
 from .chain import Chain
 from .launch import run
-from .pipelines import batch_of, part_of
+from .pipelines import batch_of, part_of, target_part
 from .schedules import partition, predicted_schedule
 from .simulation import Communication, Compute, buckets_of, simulate_steps
 from .tensor import tensor_plan
@@ -67,7 +67,7 @@ def plan(
     alone = whole = measure_step(work, inputs, target, rounds)
     has_fewer = threads < torch.get_num_threads()
     with with_threads(threads):
-        own = measure_step(work, share, target[: len(target) // processes], rounds)
+        own = measure_step(work, share, target_part(inputs, target, processes), rounds)
         if has_fewer:
             whole = measure_step(work, inputs, target, rounds)
         context = _Context(work, processes, link, slowdown, own, whole)
@@ -212,7 +212,7 @@ def _pipeline(context: _Context, inputs: Inputs, target: Any) -> ParallelOption:
         part = part_of(inputs, MICROBATCHES, work.name)
         chain = Chain(work.model, part, name=work.name)
         assert work.loss is not None
-        costs = chain.costs(work.loss, target[: len(target) // MICROBATCHES])
+        costs = chain.costs(work.loss, target_part(inputs, target, MICROBATCHES))
         times = [slowdown * (cost.forward_ms + cost.backward_ms) for cost in costs]
         starts = partition(times, context.processes)
     except (ParallelError, StepError) as error:

@@ -176,6 +176,7 @@ from .stream import StreamReport as StreamReport
 from .text import counted as counted
 from .text import readable_bytes as readable_bytes
 from .text import readable_count as readable_count
+from .text import readable_ms as readable_ms
 from .text import readable_share as readable_share
 from .trace import TracedCopy as TracedCopy
 from .trace import TracedKernel as TracedKernel

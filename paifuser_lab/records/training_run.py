@@ -376,7 +376,7 @@ class TrainingRun(TableRecord):
             "steps": str(end - start),
             "mean loss": f"{_mean(self.losses[steps]):.4g}",
             "rate": f"{self.rates[end - 1]:.3g}",
-            "gradient": f"{median(self.gradient_norms[steps]):.3g}",
+            "gradient": or_dash(_finite_median(self.gradient_norms[steps]), "{:.3g}"),
             "scale": f"{self.scales[end - 1]:g}",
             "ms a step": three_figures(median(self.step_ms[steps])),
             "precision": _precision(lower, self.precision),
@@ -398,6 +398,11 @@ def _precision(lower: Sequence[bool], name: str) -> str:
     if not any(lower):
         return "fp32"
     return name if all(lower) else f"fp32, {name}"
+
+
+def _finite_median(norms: Sequence[float]) -> float | None:
+    finite = [norm for norm in norms if math.isfinite(norm)]
+    return median(finite) if finite else None
 
 
 def _mean(losses: Sequence[float]) -> float:

@@ -98,6 +98,9 @@ class _Run:
                     now + max(end - now, 0.0) / (len(names) - done),
                     lambda: stop_if_asked(should_stop),
                 )
+            for estimation in self.estimations:  # in the time that the later ones left
+                if estimation.open and time.perf_counter() < end:
+                    estimation.sample(end, lambda: stop_if_asked(should_stop))
         self.is_interrupted = ending.is_stopped
         if time.perf_counter() > end and any(estimation.open for estimation in self.estimations):
             self.notes.append(

@@ -88,6 +88,7 @@ class Driver:
 
         def end() -> None:
             self.dispatcher.end()
+            self.dispatcher.is_paused = False
             if self.state not in ("stopped", "failed"):
                 self.state = "draining"
 

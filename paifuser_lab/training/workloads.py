@@ -90,7 +90,12 @@ def train(
             watch_every=-(-steps // MOST_RANGES) if watch_every is None else watch_every,
         )
         work.variants.clear()  # they are of the weights before
-        run = run_of(work.model, batches, objective_of(loss), plan, None, file, hooks)
+        try:
+            run = run_of(work.model, batches, objective_of(loss), plan, None, file, hooks)
+        except BaseException:
+            if teller.run is not None:  # at its last checkpoint, where it is restored
+                teller.tell(record_of(work, teller.run, metric_before=before))
+            raise
         peak = watch.peak_bytes()
         record = record_of(work, run, metric_before=before, metric=work.evaluate(), peak_bytes=peak)
         teller.tell(record)
@@ -237,8 +242,10 @@ class _Teller:
         self.work, self.monitors, self.every_s, self.before = work, monitors, every_s, before
         self.watch = watch
         self.told = time.monotonic()
+        self.run: Run | None = None
 
     def __call__(self, run: Run) -> None:
+        self.run = None  # a monitor that raises is not called again
         if self.monitors and time.monotonic() - self.told >= self.every_s:
             peak = self.watch.peak_bytes()
             self.tell(
@@ -247,6 +254,7 @@ class _Teller:
                 )
             )
             self.told = time.monotonic()
+        self.run = run
 
     def tell(self, record: TrainingRun) -> None:
         for monitor in self.monitors:

@@ -57,6 +57,15 @@ def test_each_feature_is_enabled_and_disabled_by_itself(name, hooks):
     assert dict(_global_optimizer_post_hooks) == hooks
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_status_after_the_last_feature_is_disabled_keeps_its_rows(name):
+    getattr(lab, f"enable_{name}")()
+    rows = [row.name for row in lab.status().rows]
+    getattr(lab, f"disable_{name}")()
+    assert rows and [row.name for row in lab.status().rows] == rows
+    assert not lab.status().is_enabled
+
+
 def test_disable_without_enable_says_what_to_do():
     with pytest.raises(AccelerationError, match=r"Nothing is enabled; call lab\.enable\(\)"):
         lab.disable()

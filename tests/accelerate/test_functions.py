@@ -45,6 +45,18 @@ def test_gradients_pass_through_the_fused_function():
     torch.testing.assert_close(gradient, x.grad)
 
 
+def test_a_function_may_take_tensors_from_outside():
+    x, w = operands()
+    function = lambda x: torch.relu(x @ w.T + 0.5)
+    fused = lab.enable_operator_fusion(function)
+    torch.testing.assert_close(fused(x), function(x), rtol=1e-4, atol=1e-5)
+    w.requires_grad_()
+    fused(x).sum().backward()
+    gradient, w.grad = w.grad, None
+    function(x).sum().backward()
+    torch.testing.assert_close(gradient, w.grad)
+
+
 def test_a_function_that_branches_on_its_values_is_refused_with_the_other_call_named():
     def branching(x):
         return x if x.sum() > 0 else -x

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
-from paifuser_lab.accelerate.switches import SWITCHES, Parts, precision
+from paifuser_lab.accelerate.switches import SWITCHES, Parts, data_parallelism, precision
 from paifuser_lab.accelerate.switches.base import Refusal
 from paifuser_lab.accelerate.switches.compiled import MOST_GRAPHS, unnoticed_by_others
 from paifuser_lab.accelerate.switches.precision import FIRST_SCALE, WHOLE_WALKS
@@ -479,6 +479,18 @@ def test_threads_are_set_and_set_back(monkeypatch):
 
 def test_one_process_has_nothing_to_exchange():
     assert "trains alone" in switch("data_parallelism").obstacle(parts_of(nn.Linear(2, 2)))
+
+
+@pytest.mark.parametrize(("value", "is_taken"), [(1.0, True), (torch.inf, False)])
+def test_processes_skip_a_step_whose_mean_gradient_is_not_finite(monkeypatch, value, is_taken):
+    def mean(exchange, weights, buffers):
+        for weight in weights:
+            weight.grad = torch.full_like(weight, value)
+
+    monkeypatch.setattr(data_parallelism, "mean_gradients", mean)
+    parallelism = switch("data_parallelism")
+    parallelism.parts = parts_of(nn.Linear(2, 2))
+    assert parallelism.before_step(parallelism.parts.optimizers[0]) is is_taken
 
 
 def test_a_model_that_compiles_itself_keeps_what_would_compile_it_anew():

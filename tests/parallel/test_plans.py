@@ -15,6 +15,7 @@ from paifuser_lab.machine.host import threads
 from paifuser_lab.parallel import ColumnParallelLinear, pipeline, plan, plans, tensor_plan
 from paifuser_lab.parallel import tensor_parallel as divide
 from paifuser_lab.parallel.chain import Chain
+from paifuser_lab.parallel.pipelines import target_part
 from paifuser_lab.parallel.plans import LARGE, Measured, link_of, power_bytes
 from paifuser_lab.parallel.simulation import Communication, Compute, buckets_of, simulate_steps
 from paifuser_lab.records import Ceiling, LayerProfile, Link, Profile
@@ -263,6 +264,14 @@ def test_a_plan_reads_the_first_batch_of_a_loader(timed):
     (inputs, target), *_ = work.train
     work.train = DataLoader([*zip(inputs, target, strict=True)], batch_size=len(target))
     assert plan(work, 4, link=NO_DELAY)["one process"].step_ms == pytest.approx(16)
+
+
+def test_the_part_of_a_target_has_the_rows_of_its_tensors_and_the_rest_as_it_is():
+    inputs, rows, weights = Inputs((torch.ones(8, 2),)), torch.arange(8), torch.ones(5)
+    pair, nothing = target_part(inputs, ({"label": rows, "weights": weights}, None), 4)
+    assert pair["label"].tolist() == [0, 1] and pair["weights"] is weights and nothing is None
+    assert target_part(inputs, rows, 2).tolist() == [0, 1, 2, 3]
+    assert target_part(inputs, None, 2) is None
 
 
 def test_a_workload_without_data_is_refused():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -12,7 +14,7 @@ from benchmarks.parallel_kills import kill_ranks
 from paifuser_lab import parallel
 from paifuser_lab.errors import FileError, ParallelError
 from paifuser_lab.parallel import DataParallel
-from paifuser_lab.parallel.exchange import Traffic, mean_bytes
+from paifuser_lab.parallel.exchange import Traffic, mean_bytes, mean_gradients
 from tests.support.forked import forked
 from tests.support.parallel_checkpoints import SAVED
 from tests.support.parallel_loops import (
@@ -305,6 +307,22 @@ def test_time_waited_is_taken_from_the_time_of_a_step():
     traffic.end_step()
     assert traffic.rows == [(12, 1.0, 4.0)]
     assert (traffic.start_bytes, traffic.sent_bytes) == (5, 17)
+
+
+def test_a_gradient_that_no_process_has_stays_missing():
+    exchange = SimpleNamespace(mean=lambda values: values, traffic=Traffic())
+    used, unused = (torch.ones(3, requires_grad=True) for _ in range(2))
+    used.grad = torch.full((3,), 2.0)
+    mean_gradients(exchange, [used, unused], [])
+    assert used.grad.tolist() == [2, 2, 2] and unused.grad is None
+    assert exchange.traffic.exchanges == 1
+
+
+def test_a_gradient_that_another_process_has_counts_as_zero_here():
+    exchange = SimpleNamespace(mean=lambda values: values + 0.5, traffic=Traffic())
+    weight = torch.ones(3, requires_grad=True)
+    mean_gradients(exchange, [weight], [])
+    assert weight.grad.tolist() == [0.5, 0.5, 0.5]
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused(ranks, folder):

@@ -67,9 +67,11 @@ def test_two_processes_train_as_one(both):
 
 def test_the_record_has_a_row_for_each_rank_also_while_it_runs(both):
     record = both[1]["record"]
-    size = sum(weight.nbytes for weight in both[1]["weights"].values())
+    weights = both[1]["weights"].values()
+    size = sum(weight.nbytes for weight in weights)
+    flags = 4 * len(weights)  # a float for each says whether it has a gradient
     assert [rank.rank for rank in record.ranks] == [0, 1]
-    assert record.ranks[0].sent_bytes == (size + 8,) * 10  # the gradients, and the loss
+    assert record.ranks[0].sent_bytes == (size + 8 + flags,) * 10  # and the loss
     (ranks,) = record.sections
     assert len(ranks.rows) == 2 and all("sent" in row for row in ranks.rows)
     running = both[1]["records"][:-1]

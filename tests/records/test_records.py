@@ -277,6 +277,15 @@ def test_the_width_is_the_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
         assert columns - 20 < max(map(len, text_table(ROWS, ("name", "note")))) <= columns
 
 
+@pytest.mark.parametrize(
+    ("norms", "text"),
+    [((1.0, math.inf, 4.0), "2.5"), ((math.nan, 1.0, math.inf), "1"), ((math.nan,) * 3, "–")],
+)
+def test_the_gradient_of_an_epoch_is_the_median_of_its_finite_norms(norms, text):
+    (row,) = changed("TrainingRun", gradient_norms=norms).table()
+    assert row["gradient"] == text
+
+
 def test_hardware_reads_as_a_table_of_its_ceilings() -> None:
     machine = Hardware(
         name="a <b>CPU",

@@ -6,6 +6,7 @@ import copy
 import re
 from contextlib import nullcontext
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.model.formats import rounded
 from paifuser_lab.records import Sensitivity
-from paifuser_lab.saliency import estimation, probes
+from paifuser_lab.saliency import estimate_layers, estimation, probes
 from paifuser_lab.saliency.methods import ESTIMATORS
 from paifuser_lab.saliency.methods.fisher import one_by_one
 from paifuser_lab.saliency.subject import Batch
@@ -370,6 +371,25 @@ def test_when_the_time_is_over_every_layer_has_one_sample(monkeypatch):
     limit, uncertain, _ = seen.notes
     assert limit.startswith("the limit of 1e-09 s was reached: sensitivity(work, resume=…)")
     assert "3 of 3 means are less certain" in uncertain
+
+
+def test_the_time_that_later_methods_leave_goes_to_the_earlier_ones(monkeypatch):
+    now, samples = 0.0, ESTIMATORS["ablation"].samples
+
+    def slow(self, batch, keys):
+        nonlocal now
+        for sample in samples(self, batch, keys):
+            now += 1.0
+            yield sample
+
+    monkeypatch.setattr(ESTIMATORS["ablation"], "samples", slow)
+    for module in (estimate_layers, estimation):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now))
+    seen = lab.sensitivity(
+        classes(), formats=("int8",), methods=("ablation", "quadratic"), seconds=16, error=1e-9
+    )
+    assert [method.samples for method in seen.methods] == [5, 5]
+    assert now == 3 * 5 and not any("the limit of" in note for note in seen.notes)
 
 
 def test_there_is_a_limit_of_seconds_and_progress_shows_what_is_left(monkeypatch):

@@ -345,6 +345,16 @@ def test_a_paused_stream_sends_nothing_and_a_drained_one_finishes_what_it_read()
     assert stream.report.state == "finished"
 
 
+def test_a_paused_stream_that_is_drained_ends():
+    stream = Stream(Items(iter(int, 1), group=1), lambda frame: frame, window=4, workers=1)
+    results = iter(stream)
+    next(results)
+    stream.pause()
+    stream.drain()
+    list(results)
+    assert stream.report.state == "finished"
+
+
 def test_a_stopped_stream_ends_behind_what_it_delivered():
     written = []
 

@@ -550,6 +550,20 @@ def test_the_monitor_sees_the_record_grow_and_the_whole_at_the_end():
     assert all(row.is_running for row in seen[:-1]) and seen[-1] == record
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_the_monitor_sees_at_last_that_an_interrupted_training_runs_no_more(error):
+    seen = []
+
+    def stop():
+        if len(seen) == 4:
+            raise error
+        return False
+
+    with pytest.raises(error):
+        lab.train(work(), monitor=seen.append, monitor_every_s=0, should_stop=stop, **RATE)
+    assert [row.is_running for row in seen] == [True] * 4 + [False]
+
+
 def test_the_monitor_sees_the_peak_of_memory_so_far(monkeypatch):
     peaks = iter(range(2**50, 2**51, 1000))
     monkeypatch.setattr(workloads, "restart_peak", lambda: True)

@@ -15,6 +15,7 @@ from ...parallel.exchange import Exchange, Traffic, mean_gradients
 from ...parallel.group import Group, agree, facts_of, join
 from ...records import readable_bytes
 from .base import Parts, Switch, weights_of
+from .precision import has_finite_gradients
 
 ALONE = "this process trains alone, so that there is nothing to exchange"
 
@@ -66,6 +67,8 @@ class DataParallelism(Switch):
                 [weight for weight in weights_of(optimizer) if weight.requires_grad],
                 buffers if optimizer is self.parts.optimizers[0] else [],
             )
+            # the mean is equal in all processes, which skip a step together
+            return has_finite_gradients(optimizer)
         return True
 
     def after_step(self, optimizer: Optimizer) -> None:
