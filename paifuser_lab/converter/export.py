@@ -70,7 +70,7 @@ def export(
         update={"precision": precision_of(exportable, kind, chosen.precision)}
     )
     goal = path_of(path, exportable.name, kind)
-    count = threads or getattr(subject, "own_threads", None) or torch.get_num_threads()
+    count = threads or exportable.own_threads or torch.get_num_threads()
     try:
         with staged(goal) as stage:
             work = _Export(kind, exportable, chosen, stage / goal.name, count, should_stop)
@@ -239,7 +239,10 @@ class _Export:
         parities = {EXAMPLE: self._parity(run, EXAMPLE, exportable.tensors)}
         for other in exportable.others:
             parity = self._parity(run, OTHER_VALUES, other)
-            parities[OTHER_VALUES] = max(parity, parities.get(OTHER_VALUES, parity))
+            known = parities.get(OTHER_VALUES, parity)
+            parities[OTHER_VALUES] = _Parity(
+                max(parity.error, known.error), max(parity.largest, known.largest)
+            )
         if self.options.dynamic:
             batch = another_batch(exportable.tensors)
             parities[OTHER_BATCH] = self._parity(run, OTHER_BATCH, batch)

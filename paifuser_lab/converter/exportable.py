@@ -33,6 +33,10 @@ class Changed(Protocol):
     module: nn.Module
     model: nn.Module
     recipe: Any
+    original_hash: str
+
+    @property
+    def own_threads(self) -> int | None: ...
 
 
 @runtime_checkable
@@ -58,6 +62,7 @@ class Exportable:
     work: Workload = field(repr=False)
     recipe: tuple[dict[str, dict[str, Any]], ...] = ()  # the steps that it was changed by
     original_hash: str = ""  # of the weights before these steps
+    own_threads: int | None = None  # that a backend fixed
 
     @classmethod
     def of(cls, subject: Any, inputs: Any = None) -> Exportable:
@@ -90,7 +95,10 @@ class Exportable:
             inputs=example,
             model=work.model if isinstance(subject, Workload) else subject.model,
             recipe=(*work.applied, *({step.kind: step.options} for step in steps)),
-            original_hash="" if module is work.model else weights_hash(work.model),
+            original_hash=subject.original_hash
+            or work.original_hash
+            or ("" if module is work.model else weights_hash(work.model)),
+            own_threads=subject.own_threads,
             work=work,
         )
         check_repeatable(exportable.name, exportable.function, exportable.tensors)

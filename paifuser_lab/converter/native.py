@@ -63,14 +63,14 @@ def runner() -> Path:
 
 
 def run_without_python(
-    package: Path, tensors: Sequence[Tensor], *, threads: int = 1, calls: int = 1
+    package: str | Path, tensors: Sequence[Tensor], *, threads: int = 1, calls: int = 1
 ) -> tuple[list[Tensor], list[float]]:
     """The outputs of a package in a process without Python, and the ms of each call."""
     with tempfile.TemporaryDirectory(prefix="paifuser-run-") as folder:
         inputs, outputs = Path(folder) / "inputs", Path(folder) / "outputs"
         write_tensors(inputs, tensors)
         command = [str(runner()), str(package), str(inputs), str(outputs), str(calls)]
-        lines = _call(command, RUN_S, f"{package.name} without Python", threads)
+        lines = _call(command, RUN_S, f"{Path(package).name} without Python", threads)
         return read_tensors(outputs), [float(line) for line in lines.split()]
 
 

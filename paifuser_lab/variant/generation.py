@@ -108,9 +108,12 @@ def contending(
     if unknown := set(engines) - {*known}:
         raise MeasureError(f"There is no engine {min(unknown)!r}; there are {', '.join(known)}.")
     windows = (judged_windows(work) or [])[:WINDOWS]
-    subjects = [(work.name, work.model), *((one.recipe.label, one.model) for one in variants)]
+    subjects = [
+        (work.name, work.model, work.model),
+        *((one.recipe.label, one.model, one.module) for one in variants),
+    ]
     with ExitStack() as stack:
-        for _, model in subjects:
+        for _, model, _ in subjects:
             stack.enter_context(running_in_turns(model))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paifuser-lab-")))
         context = max([context, *map(len, windows)])
@@ -133,6 +136,8 @@ class Contenders:
         should_stop: ShouldStop | None = None,
     ) -> GenerationComparison:
         """Time a prompt and what follows it in each, in turn; see `compare_generation`."""
+        if not self.ready:
+            raise MeasureError(self.failed[0].failure)
         first = self.ready[0]
         following = greedy(first.decoder, made.prompt, made.new_tokens)
         watch = MachineWatch()
@@ -188,14 +193,14 @@ def torch_decoder(name: str, model: Any, context: int, engine: str = REPLAY) -> 
 
 def _contenders(
     work: Workload,
-    subjects: Sequence[tuple[str, Any]],
+    subjects: Sequence[tuple[str, Any, Any]],
     engines: Sequence[str],
     folder: Path,
     context: int,
 ) -> tuple[list[Contender], list[GenerationRow]]:
     """Each model in each engine, the baseline in torch first; a row for each that is refused."""
     made, failed, threads = [], list[GenerationRow](), torch.get_num_threads()
-    for place, (name, model) in enumerate(subjects):
+    for place, (name, model, module) in enumerate(subjects):
         for engine in dict.fromkeys([*([TORCH] if place == 0 else []), *engines]):
             try:
                 if engine in (TORCH, REPLAY):
@@ -205,7 +210,7 @@ def _contenders(
                 kind = DECODERS[engine]
                 file = folder / f"{place}-{engine}" / kind.file
                 file.parent.mkdir()
-                kind.write(work, model, file)
+                kind.write(work, module, file)
                 # with the weights that lie beside it
                 size = sum(part.stat().st_size for part in file.parent.glob(f"{file.name}*"))
                 made.append(Contender(name, engine, kind(file, context, threads), size))

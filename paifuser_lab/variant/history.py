@@ -126,7 +126,7 @@ class History(Results):
                 "model": row.workload,
                 "recipe": row.label,
                 "latency": readable_ms(row.latency_ms),
-                "verdict": row.verdict.sentence.rpartition(" · ")[2] or row.verdict.word,
+                "verdict": row.verdict.sentence.partition(" · ")[2] or row.verdict.word,
                 "metric": or_dash(row.metric, "{:.4f}"),
                 "machine": row.machine,
                 "note": f"refused: {row.refused}" if row.refused else "",

@@ -31,7 +31,7 @@ from ..importer.hugging_face import load_folder, plausible_inputs
 from ..model.weights import load_weights
 from ..records import Origin
 from ..workload import Workload, inputs_of_shapes
-from ..workload.generation import give_text
+from ..workload.generation import give_text, writes_text
 from ..zoo.installed import MINILM, installed_names, name_of_file
 from ..zoo.language import give_sentences
 from .model_files import (
@@ -186,6 +186,8 @@ def _workload(imported: Imported, text: str | Path | None = None, **parts: Any) 
     work.notes, work.files = imported.notes, imported.files
     work.make_tokenizer = imported.make_tokenizer
     if text is not None:
+        if not writes_text(work.model):
+            raise WorkloadError(f"{work.name} generates no text; leave the option text out.")
         give_text(work, text)
     return work
 
@@ -292,6 +294,10 @@ def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]
         imported = load_folder(path, batch=batch, seed=seed)
         return _workload(imported, options.get(TEXT))
     transformers = optional_module("transformers", extra="hf", needed_for=name)
+    if TEXT in options:
+        raise WorkloadError(
+            f"{name} is built from a config and has no tokenizer; text needs a folder: hf:FOLDER."
+        )
     try:
         config = transformers.AutoConfig.for_model(name.removeprefix("hf:"), **options)
         with torch.random.fork_rng(devices=[]):

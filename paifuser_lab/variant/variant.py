@@ -52,6 +52,7 @@ class Variant:
     reports: tuple[StepReport, ...] = ()
     remembered: tuple[dict[str, Any], ...] = ()  # what each step needs to be rebuilt
     pool: MemoryPool | None = None  # in force during each call of `model`
+    original_hash: str = ""  # of the original's weights, where a folder says it
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -84,6 +85,7 @@ class Variant:
         derived = copy.copy(self.work)
         derived.variants, derived.origin = OrderedDict(), None
         derived.applied = (*self.work.applied, *({step.kind: step.options} for step in self.recipe))
+        derived.original_hash = self.original_hash or self.work.original_hash
         derived.model = self.module if type(self.model) in (Enclosed, Engine) else self.model
         name = f"{self.work.name} · {self.recipe.label}"
         derived.name = WorkloadName(name, key=workload_key(self.work.name))
@@ -177,6 +179,7 @@ class Variant:
             tuple(reports),
             remembered,
             draft.pool,
+            saved.saved.original_hash,
         )
 
     def _saved(self) -> SavedModel:
@@ -185,7 +188,7 @@ class Variant:
         return SavedModel(
             name=self.work.name,
             origin=self.work.origin,
-            original_hash=weights_hash(self.work.model),
+            original_hash=self.original_hash or weights_hash(self.work.model),
             weights_hash=weights_hash(self.module),
             steps=tuple(
                 SavedStep(

@@ -65,6 +65,7 @@ class Workload:
     `preprocessing` is a record, or a dict of its fields: `{"mean": 0.45, "std": 0.25}`.
     """
 
+    original_hash = ""  # of the weights before the steps of the folder that it was loaded from
     own_threads: int | None = None  # torch's number applies; a variant's engine may fix its own
 
     def __init__(
@@ -165,8 +166,10 @@ class Workload:
             return ""
         seed = {"seed": self.origin.seed} if self.origin.seed else {}
         options = {"batch": self.origin.batch, **seed, **self.origin.options, **self.loaded_with}
-        if options["batch"] in (None, 1):
+        is_program = self.origin.name.lower().endswith(".pt2")
+        if options["batch"] == (None if is_program else 1) or options["batch"] is None:
             del options["batch"]
+        options |= {"trust": True} if is_program else {}  # or it is refused, as it holds code
         given = "".join(f", {name}={value!r}" for name, value in options.items())
         return f"work = lab.load({self.origin.name!r}{given})\n"
 

@@ -111,6 +111,14 @@ def test_a_file_is_compared_on_the_example_and_on_other_values_before_it_is_deli
     assert "relative error" in report.sentence and report.latency_ms is None
 
 
+def test_the_errors_are_the_largest_over_all_other_values(weights, tmp_path, monkeypatch):
+    found = iter([(0.0, 0.0), (2e-5, 0.1), (1e-5, 0.3)])
+    monkeypatch.setattr(sys.modules[export.__module__], "output_error", lambda *_: next(found))
+    report = export(net(), "weights", tmp_path, seconds=0)
+    assert (report.error, report.max_error) == (2e-5, 0.3)
+    assert not [*found]
+
+
 def test_a_refusal_stands_where_the_search_for_the_layer_fails(weights, tmp_path, monkeypatch):
     monkeypatch.setattr(Weights, "wrong_by", 1e-3)
     monkeypatch.setattr(Weights, "first_difference", lambda *_: 1 / 0)

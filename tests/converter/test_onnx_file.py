@@ -19,6 +19,7 @@ from paifuser_lab.converter import Exportable, export
 from paifuser_lab.converter.narrow import to_bf16, to_fp16
 from paifuser_lab.converter.opset import lower_opset, opset_of
 from paifuser_lab.errors import ExportError
+from paifuser_lab.model.weights import weights_hash
 from tests.support.tricky_exports import tricky_row
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -222,6 +223,16 @@ def test_an_engines_variant_is_exported_from_its_layers(tmp_path):
         assert type(Exportable.of(subject).module) is Branching
     report = export(variant, "onnx", tmp_path / "m.onnx", seconds=0)
     assert report.threads == 1
+
+
+def test_an_exportable_knows_its_own_threads_and_the_original_of_a_saved_variant(tmp_path):
+    variant = lab.apply(branching(), lab.Recipe([{"backend": {"name": "eager", "threads": 1}}]))
+    assert Exportable.of(variant).own_threads == 1
+    assert Exportable.of(branching()).own_threads is None
+    work = lab.load("resnet18-tiny")
+    saved = lab.apply(work, lab.Recipe(["fold"])).save(tmp_path / "saved")
+    loaded = Exportable.of(lab.load(saved))
+    assert loaded.original_hash == weights_hash(work.model) != weights_hash(loaded.module)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import paifuser_lab as lab
+from paifuser_lab.errors import WorkloadError
 
 transformers = pytest.importorskip("transformers")
 
@@ -125,3 +126,11 @@ def test_a_folder_is_named_though_its_path_is_a_dot(tmp_path, monkeypatch):
     gpt2(tmp_path / "my-gpt")
     monkeypatch.chdir(tmp_path / "my-gpt")
     assert lab.load("hf:.").name == "my-gpt"
+
+
+def test_a_text_is_refused_by_a_config_and_by_a_model_that_writes_none(tmp_path):
+    with pytest.raises(WorkloadError, match="hf:gpt2 is built from a config and has no tokenizer"):
+        lab.load("hf:gpt2", text="a.txt")
+    vit(tmp_path / "net")
+    with pytest.raises(WorkloadError, match="generates no text; leave the option text out"):
+        lab.load(f"hf:{tmp_path / 'net'}", text="a.txt")

@@ -291,3 +291,12 @@ def test_writes_in_place_and_layers_that_are_called_twice_give_the_same(model, t
     torch.testing.assert_close(answer, right, rtol=0, atol=0)
     own = [type(module) for module in work.model.modules() if not list(module.children())]
     assert own.count(nn.Linear) == len(list(model.parameters())) // 2
+
+
+def test_the_code_that_loads_a_program_again_trusts_it(tmp_path):
+    exported(tmp_path / "net.pt2", nn.Linear(4, 2), (torch.ones(1, 4),))
+    work = lab.load(tmp_path / "net.pt2", trust=True)
+    assert work.loading_code.endswith("net.pt2', trust=True)\n")
+    given = {"lab": lab}
+    exec(work.loading_code, given)
+    assert torch.equal(given["work"].output(), work.output())

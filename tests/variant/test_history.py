@@ -77,6 +77,15 @@ def test_two_rows_of_a_model_are_compared_and_those_of_two_models_are_not():
         past.pair(1, 9)
 
 
+def test_the_table_says_whether_a_variant_was_faster():
+    measured(workload())
+    past = lab.history()
+    figures = {"before_ms": 8.0, "latency_ms": 4.0, "speedup": 2.0, "speedup_interval": (1.9, 2.1)}
+    row = past[1].model_copy(update={**figures, "quality": None})
+    (line,) = past.model_copy(update={"rows": (row,)}).table()
+    assert "faster" in line["verdict"] and "→" not in line["verdict"]
+
+
 def test_the_limit_of_a_trial_is_not_that_of_the_recipe_that_is_reopened():
     work = workload()
     measured(work, lab.Recipe(FOLD.steps, limit=WIDE_OPEN))

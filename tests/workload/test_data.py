@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import paifuser_lab as lab
 from paifuser_lab.errors import StepError
-from paifuser_lab.workload.data import first_batches
+from paifuser_lab.workload.data import Batch, Batches, first_batches, samples_of
 from tests.support.models import Small, images
 
 CPU = torch.device("cpu")
@@ -151,6 +151,30 @@ def test_batches_come_in_the_order_of_the_list():
     assert all(
         torch.equal(batch, images) for batch, (images, _) in zip(batches, PAIRS, strict=True)
     )
+
+
+def test_only_the_first_rows_of_train_data_are_learned_from_and_of_example_inputs_all():
+    joined = samples_of(work_of(PAIRS))
+    assert (joined.count, joined.learned) == (12, 9)
+    assert torch.equal(joined.learned_inputs.tensors[0], joined.inputs.tensors[0][:9])
+    examples = samples_of(lab.Workload(Small().eval(), images(8)))
+    assert examples.learned == 6 and examples.learned_inputs.tensors[0].shape[0] == 8
+
+
+def test_mapped_batches_of_a_loader_without_a_length_are_not_counted_again():
+    class Counted:
+        reads = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            self.reads += 1
+            return iter(PAIRS)
+
+    source = Counted()
+    batches = Batches(source, CPU)
+    mapped = batches.mapped(lambda batch: Batch(batch.inputs))
+    assert source.reads == 1 and mapped.count == batches.count == 6
+    assert all(batch.target is None for batch in mapped.epoch(0, 0))
+    assert all(batch.target is not None for batch in batches.epoch(0, 0))
 
 
 def failing(output: Tensor, target: Tensor) -> Tensor:

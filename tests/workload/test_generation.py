@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import paifuser_lab as lab
 from paifuser_lab.converter import target_of
-from paifuser_lab.converter.decoders import LlamaCppDecoder
+from paifuser_lab.converter.decoders import DECODERS, LlamaCppDecoder
 from paifuser_lab.engines.decoding import ReplayDecoder
 from paifuser_lab.errors import (
     DataError,
@@ -21,7 +21,8 @@ from paifuser_lab.errors import (
     UnknownModelError,
     WorkloadError,
 )
-from paifuser_lab.variant.generation import contending, torch_decoder
+from paifuser_lab.records import GenerationRow
+from paifuser_lab.variant.generation import Contenders, contending, torch_decoder
 from paifuser_lab.workload.generation import TorchDecoder, greedy, speculative, surprise
 from paifuser_lab.zoo.language import save_example_text, save_tiny_llama
 from tests.support.models import random_llama
@@ -325,6 +326,29 @@ def test_lengths_of_a_prompt_share_files_and_evaluation_but_no_rounds(work, monk
         long = contenders.compare(work.generation(8, 3), rounds=1)
     assert (short.prompt_tokens, long.prompt_tokens, short.rounds, long.rounds) == (4, 8, 2, 1)
     assert len(judged) == 1 and short.rows[0].loss == long.rows[0].loss is not None
+
+
+def test_a_file_is_written_of_the_layers_and_not_of_the_engine_around_them(work, monkeypatch):
+    written = []
+
+    class Filed:
+        file, write = "model.file", staticmethod(lambda work, module, path: written.append(module))
+
+        def __init__(self, path, context, threads):
+            raise MeasureError("it only writes")
+
+    monkeypatch.setitem(DECODERS, "filed", Filed)
+    variant = lab.apply(work, lab.Recipe([{"backend": {"name": "eager", "threads": 1}}]))
+    assert variant.model is not variant.module
+    with contending(work, [variant], ["filed"], 8) as contenders:
+        assert [row.failure for row in contenders.failed] == ["it only writes"] * 2
+    assert len(written) == 2 and written[0] is work.model and written[1] is variant.module
+
+
+def test_where_nothing_is_ready_the_first_refusal_is_raised(work):
+    failed = [GenerationRow(name="net", engine="torch", threads=1, failure="no cache here")]
+    with pytest.raises(MeasureError, match="no cache here"):
+        Contenders([], [], failed).compare(work.generation(4, 2))
 
 
 def test_a_stop_while_the_text_is_judged_keeps_the_timings(work, rounded, monkeypatch):

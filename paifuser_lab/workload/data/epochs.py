@@ -4,6 +4,7 @@ epoch, a loader shuffles itself. An epoch reads every batch.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from typing import Any
@@ -51,7 +52,9 @@ class Batches:
 
     def mapped(self, change: Change) -> Batches:
         """The same batches, each changed after it is fetched."""
-        return Batches(self.source, self.device, what=self.what, change=change)
+        own = copy.copy(self)  # a new one would count a loader without a length again
+        own.change = change
+        return own
 
     def epoch(self, seed: int, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
         """The batches of an epoch from a step on. Each batch seeds the random state: wrap the loop

@@ -17,6 +17,7 @@ from .source import first_batches
 
 MOST_EXAMPLES = 320
 MOST_NUMBERS = 2**24  # of all inputs together; a first batch with more is used alone
+EXAMPLE_INPUTS = "example inputs"  # the source where there are no train data
 HELD_OUT = 4  # one example in so many is held out
 
 
@@ -34,6 +35,17 @@ class Samples:
     def learned(self) -> int:
         """The number of examples to fit to."""
         return self.count - self.count // HELD_OUT
+
+    @property
+    def learned_inputs(self) -> Inputs:
+        """The examples to fit to; of example inputs, whose batch may be fixed, all."""
+        if self.source == EXAMPLE_INPUTS:
+            return self.inputs
+        return self.inputs.map(
+            lambda value: (
+                value[: self.learned] if value.ndim and value.shape[0] == self.count else value
+            )
+        )
 
     @property
     def judges(self) -> str:
@@ -66,7 +78,7 @@ def samples_of(work: Workload, most: int = MOST_EXAMPLES) -> Samples:
     batches = _batches(work)
     first = next(batches, None)
     if first is None:
-        return Samples(work.inputs, _examples(work.inputs) or 1, "example inputs")
+        return Samples(work.inputs, _examples(work.inputs) or 1, EXAMPLE_INPUTS)
     taken, count, numbers = [first], _examples(first) or 1, _numbers(first)
     size = _examples(first) or 1
     while count + size <= most and numbers + _numbers(first) <= MOST_NUMBERS:
