@@ -48,7 +48,7 @@ lab: tour
 	$(BIN)/paifuser-lab open $(ARGS)
 
 report: tour
-	$(BIN)/paifuser-lab report --out out --force $(ARGS)
+	$(BIN)/paifuser-lab report --out out/report --force $(ARGS)
 
 # The first two take a core each. Each run adds what it skipped to this file, and the last one names all of it.
 test: export PAIFUSER_SKIPPED := $(CURDIR)/out/skipped.json

@@ -154,7 +154,7 @@ EXPERIMENTS: dict[str, tuple[tuple[str, ...], Measure]] = {
     "cut": (("resnet18-digits",), _cut),
     "int4": (("resnet18-digits-tiny",), _int4),
     "allocation": (("resnet18-digits",), _allocation),
-    "sums": (("resnet18", "resnet50"), _sums),
+    "sums": (("resnet18", "mobilenetv2", "unet"), _sums),
     "promises": (("resnet18",), _promises),
     "attention": (("segvit-maps", "segvit-maps-256"), _attention),
 }

@@ -63,7 +63,7 @@ class FaultsBench(BenchRecord):
     def line(self) -> str:
         """How many in all."""
         tried, lost = sum(row.tried for row in self.rows), sum(len(row.lost) for row in self.rows)
-        return f"{tried} tried, {lost} lost"
+        return f"{tried} tried, {sum(row.hit for row in self.rows)} ended by the fault, {lost} lost"
 
     @property
     def summary(self) -> str:

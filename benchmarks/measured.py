@@ -13,6 +13,8 @@ from paifuser_lab.records import Record
 # The file name of a record → its command, and the rooms that it measures.
 SOURCES = {
     "models": ("paifuser-lab bench models --by-hand", "variant measure engines planner"),
+    # of a processor with VNNI and bf16, but without AMX, by the same command
+    "models-vnni": ("", "variant measure engines planner"),
     "advice": ("python -m benchmarks advice --fit", "profiler"),
     "search": ("python -m benchmarks search", "planner"),
     "fuse": ("python -m benchmarks fuse", "variant measure fusion attention engines"),
@@ -49,6 +51,10 @@ SOURCES = {
     "detector": ("python -m benchmarks detector", "accelerate"),
     "language": (
         "python -m benchmarks language",
+        "variant workload quantization converter",
+    ),
+    "language-2-threads": (
+        "python -m benchmarks language 128 --threads 2 --seconds 240",
         "variant workload quantization converter",
     ),
     "language-1b": (

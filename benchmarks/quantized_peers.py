@@ -127,7 +127,6 @@ def _onnxruntime(path: Path, feeds: dict[str, Any], count: int) -> Call:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = count
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return lambda: [torch.from_numpy(output) for output in session.run(None, feeds)]
 

@@ -254,12 +254,13 @@ class SearchBench(BenchRecord):
         known = {row.way for row in self.rows}  # a record may be older than a way
         beside = "; ".join(self.beside(way) for way in WAYS if way in known - {OURS})
         rows = {way: [row for row in self.rows if row.way == way] for way in WAYS if way in known}
-        past = [f"{way} {sum(row.is_past for row in rows[way])}" for way in rows]
+        past = [
+            f"{way} {sum(row.is_past for row in rows[way])} of {len(rows[way])}" for way in rows
+        ]
         drops = [row.metric_drop for row in self.rows]
         return [
             f"The recipe of {OURS} is {beside}.",
-            f"Past their limits of {percent(min(drops))} to {percent(max(drops))}, of "
-            f"{len(rows[OURS])} each: {listed(past)}.",
+            f"Past their limits of {percent(min(drops))} to {percent(max(drops))}: {listed(past)}.",
             *self._predictions(),
         ]
 

@@ -16,7 +16,8 @@ for _name in NAMES:  # for the kinds of their records
 RECORDS_OF = {
     "summary": ("models", "fuse", "precision"),
     "train": ("train", "train-avx2", "train-language"),
-    "language": ("language", "language-1b"),
+    "models": ("models", "models-vnni"),
+    "language": ("language", "language-2-threads", "language-1b"),
     "pipelines": ("parallel",),
     "links": ("parallel",),
     "equal": ("parallel_equal",),

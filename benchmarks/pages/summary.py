@@ -55,7 +55,9 @@ def _planned(measured: ModelsBench) -> Cells:
         name: min(ms for call, ms in hand.all_ms.items() if "eager" in call)
         for name, hand in measured.by_hand.items()
     }
-    return {PLAN: {name: times(ms / measured.by_hand[name].plan_ms) for name, ms in eager.items()}}
+    # of the rounds that eager was in, too
+    planned = {name: measured.by_hand[name].all_ms["plan"] for name in eager}
+    return {PLAN: {name: times(ms / planned[name]) for name, ms in eager.items()}}
 
 
 def _fused(measured: FuseBench) -> Cells:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ..converter import export_onnx
+from ..engines import available_engines
 from ..errors import PaifuserError
 from ..machine import thread_choices, threads
 from ..measure import Candidate
@@ -39,9 +40,10 @@ def candidates(work: Workload) -> Iterator[Candidate]:
                 yield Candidate(
                     f"by hand: onnxruntime · {count}", _onnxruntime(path, feeds, count), count
                 )
-                yield Candidate(
-                    f"by hand: openvino · {count}", _openvino(path, feeds, count), count
-                )
+                if "openvino" in available_engines():
+                    yield Candidate(
+                        f"by hand: openvino · {count}", _openvino(path, feeds, count), count
+                    )
 
 
 def _inductor(model: nn.Module, inputs: Any, count: int) -> Callable[[], Any]:

@@ -55,7 +55,7 @@ def run_notebook(
     had shown until then is the file `keep_failed`.
     """
     out = Path(out).resolve()
-    _check_out(out, replace=replace)
+    _check_out(out, notebook.name, replace=replace)
     check_parameters(notebook, parameters)
     with ExitStack() as stack:
         try:
@@ -96,10 +96,11 @@ def check_parameters(notebook: Path, parameters: Mapping[str, Any]) -> None:
             )
 
 
-def _check_out(out: Path, *, replace: bool) -> None:
+def _check_out(out: Path, name: str, *, replace: bool) -> None:
     if out.exists() and not out.is_dir():
         raise FileError(f"{out} is a file; give a folder.")
-    if out.is_dir() and any(out.iterdir()) and not (replace and (out / REPORT).is_file()):
+    is_ours = any((out / known).is_file() for known in (REPORT, name))
+    if out.is_dir() and any(out.iterdir()) and not (replace and is_ours):
         hint = (
             "it does not look like an earlier run, so it is not replaced"
             if replace

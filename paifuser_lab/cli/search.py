@@ -86,8 +86,6 @@ def _write(work: Any, found: SearchResult, out: Path) -> None:
     picture = lab.figure(found).svg() if found.rows else ""
     write_text(out / "search.html", offline_page(found.workload, found._repr_html_() + picture))
     best = found.best
-    # by which it is loaded again; a record has the name that is shown
-    best = lab.Recipe(best, workload=work.loaded_as, limit=best.limit)
     best.save(out / "recipe.yaml")
     if best.steps:
         lab.apply(work, best).save(out / "model")

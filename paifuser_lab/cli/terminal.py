@@ -10,7 +10,10 @@ from typing import Any
 import typer
 
 # columns of text, aligned to the left
-TEXT_COLUMNS = ("name", "recipe", "model", "device", "note", "best", "layer", "kind", "bound by")
+TEXT_COLUMNS = (
+    "name", "recipe", "model", "device", "note", "best", "layer", "kind", "bound by", "why",
+    "change", "what was switched", "refused or not verified",
+)  # fmt: skip
 
 
 def print_table(captions: str | Sequence[str], rows: list[dict[str, str]]) -> None:

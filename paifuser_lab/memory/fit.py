@@ -62,19 +62,19 @@ def _changes(variants: Variants, peak: PredictedPeak, limit: int) -> Iterator[Ch
         if options.precision == "fp32":
             yield "bf16", "the step precision: {default: bf16}", _with(options, precision="bf16")
         return
-    together = options
+    together, count = options, 0
     if options.implementation != "fused":
-        together = _with(together, implementation="fused")
+        together, count = _with(together, implementation="fused"), count + 1
         yield "a fused optimizer", "fused=True", _with(options, implementation="fused")
     if options.precision == "fp32":
-        together = _with(together, precision="amp-bf16")
+        together, count = _with(together, precision="amp-bf16"), count + 1
         yield "bf16 autocast", AUTOCAST, _with(options, precision="amp-bf16")
     if layers := _to_checkpoint(variants, peak, limit):
-        together = _with(together, checkpoint=layers)
+        together, count = _with(together, checkpoint=layers), count + 1
         named = layers[0] if len(layers) == 1 else f"{layers[0]} … {layers[-1]}"
         name = f"checkpointing {counted(len(layers), 'block')}: {named}"
         yield name, CHECKPOINT, _with(options, checkpoint=layers)
-    if together != options:
+    if count > 1:
         yield "all of these", "", together
 
 

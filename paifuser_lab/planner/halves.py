@@ -69,13 +69,23 @@ def blind_spot(half: Workload, drop: float) -> str:
     """
     if half.metric is None or half.metric is next_token_accuracy or half.smaller_is_better:
         return ""
+    if any(_has_many_values(batch) for batch in half.test or ()):
+        return ""
     count = samples_in(half)
     if not count or not 0 < drop < 1 / count:
         return ""
     return (
-        f"each half of the test data has {counted(count, 'sample')}, of which one is "
+        f"the half of the test data that chooses has {counted(count, 'sample')}, of which one is "
         f"{100 / count:.2g} points: a loss of {100 * drop:.2g} cannot be seen"
     )
+
+
+def _has_many_values(batch: Any) -> bool:
+    """Whether a sample's target has several values, as a mask has."""
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        return False
+    leaves = [leaf for leaf in pytree.tree_leaves(batch[1]) if isinstance(leaf, Tensor)]
+    return any(leaf.ndim and leaf.numel() > len(leaf) for leaf in leaves)
 
 
 def samples_in(work: Workload) -> int | None:

@@ -15,7 +15,7 @@ from ..arguments import check_error, check_seconds
 from ..machine import hardware
 from ..machine.datasheets import inductor_obstacle
 from ..profiler.alternatives import half_format, is_faster_in
-from ..records import Accelerator, Comparison, Hardware, Measurement
+from ..records import Accelerator, Comparison, Hardware, Measurement, readable_ms
 from ..variant.comparison import compare
 from ..variant.recipe import Recipe
 from ..workload import Workload, workload_of
@@ -178,7 +178,7 @@ def _reason(kind: str, known: str, best: Measurement, measured: Comparison) -> s
     ]
     runner_up = min(others, key=lambda row: row.latency_ms or 0.0, default=base)
     return (
-        f"{best.latency_ms:.3g} ms against {base.latency_ms:.3g} ms as it was "
+        f"{readable_ms(best.latency_ms)} ms against {readable_ms(base.latency_ms)} ms as it was "
         f"({best.speedup:.2f} ×, output error {best.relative_error:.1e}); next best: "
-        f"{runner_up.name} with {runner_up.latency_ms:.3g} ms"
+        f"{runner_up.name} with {readable_ms(runner_up.latency_ms)} ms"
     )

@@ -29,6 +29,7 @@ class SearchResult(Candidates):
     study: str = ""  # where its trials are kept
     importance: dict[str, float] = {}  # of each choice, by Optuna's analysis of the trials
     reason: str = ""  # why nothing is returned
+    loaded_as: str = ""  # the name by which `lab.load` finds the workload again
     must_change: bool = False  # the unchanged model is past a limit
 
     @property
@@ -38,8 +39,8 @@ class SearchResult(Candidates):
         """
         first = self.first
         if first is None or not (self.must_change or is_better(first, self.goal)):
-            return Recipe(workload=self.workload)
-        return recipe_of(self, first.label)
+            return Recipe(workload=self.loaded_as or self.workload)
+        return recipe_of(self, first.label, self.loaded_as or None)
 
     @property
     def parts(self) -> str:

@@ -114,9 +114,7 @@ def searches(
     order: Order | None = None,
     seed: int = 0,
 ) -> Iterator[SearchResult]:
-    """The search so far, after each measurement; the options are those of `search`. `order` has
-    points measured in place of the search's own choice, of which `seed` is that of Optuna.
-    """
+    """The search so far, after each measurement; `order` replaces its choice of points."""
     began = time.perf_counter()  # what is measured of the machine for the first time counts, too
     work = workload_of(work)
     can_train = work.train is not None
@@ -458,6 +456,7 @@ class _Search:
         must_change = base is not None and bool(past(base, options))
         record = SearchResult(
             workload=self.work.name,
+            loaded_as=self.work.loaded_as,
             goal=options.goal,
             metric_drop=options.metric_drop,
             may_train=options.may_train,

@@ -17,6 +17,7 @@ from ..records import (
     Profile,
     Reason,
     counted,
+    readable_ms,
 )
 from ..workload import Options
 from .compared import compared_reasons
@@ -228,7 +229,7 @@ def _where(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     ranked = sorted(inside, key=lambda layer: -layer.self_ms)[:3]
     first = [layer for layer in ranked if layer.self_ms > 0] or ranked[:1]
     names = ", ".join(
-        f"'{layer.layer or profile.workload}' {layer.self_ms:.3g} ms" for layer in first
+        f"'{layer.layer or profile.workload}' {readable_ms(layer.self_ms)} ms" for layer in first
     )
     bound: dict[str | None, float] = defaultdict(float)
     for layer in inside:

@@ -14,7 +14,15 @@ from ..engines.engine import Engine
 from ..errors import MeasureError
 from ..measure import Samples, output_error, ratio_of_rounds
 from ..model.watch import FAILED, watching
-from ..records import ENGINE_ROW, LayerPair, LayerProfile, Profile, Reason, SideBySide
+from ..records import (
+    ENGINE_ROW,
+    LayerPair,
+    LayerProfile,
+    Profile,
+    Reason,
+    SideBySide,
+    readable_ms,
+)
 from ..records.hardware import rate_field
 from ..records.quality import STATES
 from ..workload import Derived, Workload, running, workload_of
@@ -48,8 +56,8 @@ def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> l
 
 def _joined(before: LayerProfile, row: LayerProfile) -> str:
     return (
-        f"It took {before.total_ms:.3g} ms and runs inside '{row.joined_into}' now, whose row has "
-        "the time of both."
+        f"It took {readable_ms(before.total_ms)} ms and runs inside '{row.joined_into}' now, whose "
+        "row has the time of both."
     )
 
 
@@ -57,19 +65,19 @@ def _untold(before: LayerProfile, row: LayerProfile) -> str:
     if row.kind == "Identity" and before.kind != "Identity":
         return _change(before, row)
     return (
-        f"It took {before.total_ms:.3g} ms and takes {row.total_ms:.3g} ms now, measured on a busy "
-        "machine: whether it is faster cannot be told."
+        f"It took {readable_ms(before.total_ms)} ms and takes {readable_ms(row.total_ms)} ms now, "
+        "measured on a busy machine: whether it is faster cannot be told."
     )
 
 
 def _change(before: LayerProfile, row: LayerProfile) -> str:
     if row.kind == "Identity" and before.kind != "Identity":
         return (
-            f"It is gone, and its {before.self_ms:.3g} ms with it: a {before.kind} before, now "
-            "folded into the layer it followed."
+            f"It is gone, and its {readable_ms(before.self_ms)} ms with it: a {before.kind} "
+            "before, now folded into the layer it followed."
         )
     ratio = before.total_ms / row.total_ms if row.total_ms else 1.0
-    took = f"It took {before.total_ms:.3g} ms and takes {row.total_ms:.3g} ms now"
+    took = f"It took {readable_ms(before.total_ms)} ms and takes {readable_ms(row.total_ms)} ms now"
     if abs(row.total_ms - before.total_ms) <= max(
         NOISE * before.total_ms, _spread(before), _spread(row)
     ):
@@ -104,8 +112,8 @@ def _why_not(
         )
     if row.verdict == "overhead":
         facts.append(
-            f"{row.overhead_ms:.3g} of its own {row.self_ms:.3g} ms are overhead, which the change "
-            "did not touch."
+            f"{row.overhead_ms:.3g} of its own {readable_ms(row.self_ms)} ms are overhead, which "
+            "the change did not touch."
         )
     elif row.moved_bytes >= before.moved_bytes and row.verdict == "memory":
         facts.append("It is limited by memory, and moves as many bytes as before.")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engines import available_engines
-from ..records import Ceiling, LayerProfile, Profile, Record
+from ..records import Ceiling, LayerProfile, Profile, Record, readable_ms
 
 Step = dict[str, dict[str, Any]]
 Rows = Sequence[LayerProfile]
@@ -117,9 +117,9 @@ class Expected:
         low, high = (self.left_ms * math.exp(sign * self.error) for sign in (-1, 1))
         change = "" if self.kind.is_exact else "; the output changes"
         return (
-            f"{self.kind.effect}: {self.before_ms:.3g} ms are expected to become "
-            f"{self.left_ms:.3g}, usually {low:.3g}–{high:.3g} (by {calibration().models} models "
-            f"that were measured){change}."
+            f"{self.kind.effect}: {readable_ms(self.before_ms)} ms are expected to become "
+            f"{readable_ms(self.left_ms)}, usually {readable_ms(low)}–{readable_ms(high)} (by "
+            f"{calibration().models} models that were measured){change}."
         )
 
 

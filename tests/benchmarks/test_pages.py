@@ -19,10 +19,11 @@ from benchmarks.compress import STAGES, CompressBench, CompressedSeed
 from benchmarks.experiment import Experiment
 from benchmarks.fuse import FuseBench
 from benchmarks.hessian_peer import HessianBench, TracedModel
-from benchmarks.measured import COMMANDS, ROOMS, SOURCES
+from benchmarks.measured import COMMANDS, ROOMS, SOURCES, Records
 from benchmarks.memory_peak import MemoryPeakBench, PeakRow
 from benchmarks.pages import TEMPLATES, blocks_of, differing, is_long, pages_of, render, rewrite
 from benchmarks.pages.sources import records_of
+from benchmarks.pages.summary import PLAN, speedups
 from benchmarks.precision import PrecisionBench, PrecisionModel, PrecisionRow
 from benchmarks.profile import FlopsBench, FlopsRow
 from benchmarks.prune import PruneBench, PruneRow
@@ -188,7 +189,12 @@ HAND = HandRatio(
     by_hand_ms=5.0,
     ratio=1.0,
     interval=(0.9, 1.1),
-    all_ms={"by hand: eager · 1": 10.0, "by hand: eager · 2": 8.0, "by hand: openvino · 1": 5.0},
+    all_ms={
+        "plan": 5.0,
+        "by hand: eager · 1": 10.0,
+        "by hand: eager · 2": 8.0,
+        "by hand: openvino · 1": 5.0,
+    },
 )
 MODELS = ModelsBench(machine="here", comparisons=(comparison(),), by_hand={"net": HAND})
 
@@ -240,6 +246,13 @@ def test_the_readme_s_table_has_a_row_a_model_and_a_sentence_a_subject(tmp_path)
     assert f"| net | 1.60 × | {peers} | {int8} |" in text, "int8 is not int8 in bf16"
     assert "All on CPU · AVX2 · 2 cores, batch 1" in text and "left out" not in text
     assert "on 80 of 80 architectures." in text and "distilled" not in text
+
+
+def test_the_plan_is_compared_with_eager_in_the_same_rounds(tmp_path):
+    hand = HAND.model_copy(update={"all_ms": {**HAND.all_ms, "plan": 4.0}})
+    headed(tmp_path, "models", MODELS.model_copy(update={"by_hand": {"net": hand}}), "CPU")
+    (row,) = speedups(Records(tmp_path)).rows
+    assert row[PLAN].startswith("2.0"), "8 ms by 4, not by the 5 of other rounds"
 
 
 def test_the_readme_s_table_leaves_out_what_another_processor_measured(tmp_path):

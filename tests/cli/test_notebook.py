@@ -132,6 +132,15 @@ def test_an_earlier_run_is_replaced_completely_and_other_folders_are_not(
         run_notebook(notebook, tmp_path / "mine", {}, replace=True)
 
 
+def test_a_run_that_wrote_no_report_is_replaced_too(tmp_path, pretend_papermill):
+    notebook, out = notebook_in(tmp_path), tmp_path / "out"
+    pretend_papermill(lambda output, parameters: output.write_text("{}"))
+    run_notebook(notebook, out, {})
+    (out / "left over").write_text("")
+    run_notebook(notebook, out, {}, replace=True)
+    assert [path.name for path in out.iterdir()] == ["small.ipynb"]
+
+
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(
     tmp_path, pretend_papermill
 ):

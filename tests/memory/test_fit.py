@@ -103,6 +103,13 @@ def test_every_remedy_saves_what_it_says_and_each_is_priced():
     )
 
 
+def test_one_change_alone_is_not_offered_again_as_all_of_these():
+    work, options = workload(batch=512), {"precision": "amp-bf16", "implementation": "fused"}
+    peak = predicted_peak(work, train=True, **options).peak_bytes
+    (remedy,) = lab.fits(work, train=True, limit=2 * peak, **options).remedies
+    assert remedy.change.startswith("checkpointing")
+
+
 def test_the_fewest_blocks_that_let_it_fit_are_checkpointed_and_cost_flops():
     work = workload(batch=512)
     peaks = [

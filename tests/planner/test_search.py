@@ -643,6 +643,16 @@ def test_the_frontier_holds_what_no_other_beats_and_targets_the_least_loss():
     assert [target.label for target in targets] == ["d", "b", "a", None]
 
 
+@pytest.mark.parametrize("rows", [(), (row(speedup=4.0, rank=1),)])
+def test_the_best_recipe_names_the_workload_as_it_is_loaded(rows):
+    found = SearchResult(
+        workload="net", loaded_as="models/net.onnx", goal="latency", metric_drop=0.02,
+        may_train=False, seconds=1, took_s=1, machine="m", planned=1, rows=rows,
+    )  # fmt: skip
+    assert found.best.workload == "models/net.onnx" and len(found.best.steps) == len(rows)
+    assert found.model_copy(update={"loaded_as": ""}).best.workload == "net"
+
+
 def test_test_data_are_halved_by_batches_or_by_samples(work):
     batches = [(torch.full((2, 1), float(i)), torch.zeros(2)) for i in range(5)]
     work.metric, work.test = (lambda predict, test: 0.0), batches
@@ -695,6 +705,14 @@ def test_a_metric_that_is_no_share_of_the_samples_has_no_blind_spot(work):
     assert not blind_spot(work, 0.01)
     work.metric = next_token_accuracy
     assert not blind_spot(work, 0.01)
+
+
+def test_masks_have_no_blind_spot_as_a_sample_has_several_values(work):
+    work.metric = lambda predict, test: 1.0
+    work.test = [(images(), torch.zeros(len(images()), 1))]
+    assert blind_spot(work, 0.01)
+    work.test = [(images(), torch.zeros(len(images()), 8, 8))]
+    assert blind_spot(work, 0.01) == ""
 
 
 def test_the_best_recipe_of_a_real_search_is_one_that_it_measured():

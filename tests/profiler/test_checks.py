@@ -33,9 +33,11 @@ from paifuser_lab.profiler.checks.findings import (
     Findings,
     Subject,
     line_of,
+    measure_subject,
+    subject_of,
 )
 from paifuser_lab.profiler.checks.trace import BATCH, LOOP, MODEL, WATCHING, Trace
-from paifuser_lab.profiler.checks.watch import LoopRun, Memory, watch
+from paifuser_lab.profiler.checks.watch import GradientWatch, LoopRun, Memory, watch
 from paifuser_lab.records import Check
 from tests.support.models import Counting, Scribbling, Small, images, unchecked
 
@@ -314,6 +316,22 @@ def test_gradients_of_a_plain_loop_pass_all_three_lines() -> None:
     assert lines["finite gradients"].figure == "all 20 gradient values of 4 steps are finite"
 
 
+def test_gradients_of_two_models_are_counted_apart_under_one_name() -> None:
+    models = [nn.Linear(4, 1), nn.Linear(3, 1)]
+    optimizer = torch.optim.SGD([weight for model in models for weight in model.parameters()])
+    sum(model(torch.ones(1, model.in_features)) for model in models).sum().backward()
+    watched = GradientWatch()
+    watched.count(optimizer)
+    counts = {name: found.values for name, found in watched.by_name(models).items()}
+    assert counts == {
+        "weight of model 1, Linear": 4,
+        "bias of model 1, Linear": 1,
+        "weight of model 2, Linear": 3,
+        "bias of model 2, Linear": 1,
+    }
+    assert {"weight", "bias"} < set(watched.by_name(models[:1])), "one model's need no number"
+
+
 # Modes
 
 
@@ -361,6 +379,19 @@ def test_a_variant_is_compared_with_what_it_was_made_from() -> None:
     with torch.no_grad():
         variant.module.bias.fill_(0.5)
     assert checklist(variant, seconds=QUICK)["accuracy"].outcome == "failed"
+
+
+def test_a_metric_that_became_several_times_worse_is_said_in_whole_percents() -> None:
+    def error(predict: Callable[..., Any], batches: Any) -> float:
+        return 0.0
+
+    error.smaller_is_better = True
+    work = metric_work()
+    work.metric = error
+    measured = findings(Trace((0, 10), {LOOP: [(0, 10)]}), work)
+    measured.metrics = (10.0, 35.0)
+    judged = line("accuracy", measured)
+    assert judged.outcome == "failed" and judged.figure.endswith(": 250% more")
 
 
 @pytest.mark.parametrize(
@@ -420,6 +451,20 @@ def test_fewer_threads_that_are_faster_fail_and_the_recipe_step_is_given(
     assert lines["threads"].outcome == "failed"
     assert lines["threads"].step == {"backend": {"name": "eager", "threads": 1}}
     assert Recipe(list(lines.steps)).steps, "what it gives is a recipe"
+
+
+def test_a_variant_is_timed_with_the_threads_that_its_backend_fixed(counted_ms: None) -> None:
+    recipe = Recipe([{"backend": {"name": "eager", "threads": 1}}])
+    variant = apply(Workload(Minding(threads=True), images(1)), recipe)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        measured = measure_subject(subject_of(variant, None), seconds=QUICK)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert {ms for samples in measured.timed.values() for ms in samples.rounds_ms} == {10.0}
+    assert "fixed the number of threads, 1" in measured.reasons["threads"]
 
 
 def test_channels_last_that_is_faster_fails_and_the_model_itself_is_left_as_it_is(

@@ -115,7 +115,7 @@ def test_an_estimate_is_given_with_its_usual_error(monkeypatch: Any) -> None:
     assert reason.advice == "fold saves about 1 ± 0.21 ms (estimated)"
     assert reason.certainty == "estimated ± 21%"
     assert (
-        "3 ms are expected to become 2, usually 1.81–2.21 (by 3 models that were measured)"
+        "3.00 ms are expected to become 2.00, usually 1.81–2.21 (by 3 models that were measured)"
         in str(reason)
     )
 

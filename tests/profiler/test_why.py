@@ -255,7 +255,7 @@ def test_the_whole_says_where_its_time_goes_and_the_best_step_first() -> None:
     )
     assert (
         topics(explanation)[0] == "where"
-        and "'relu' 3 ms, 'conv' 2 ms, 'norm' 1 ms" in explanation.reasons[0].sentence
+        and "'relu' 3.00 ms, 'conv' 2.00 ms, 'norm' 1.00 ms" in explanation.reasons[0].sentence
     )
     assert explanation.steps == (BACKEND, {"fuse": {}}, {"fold": {}})
     assert explanation.frame["topic"].tolist() == topics(explanation) and explanation.ms == 10.0
@@ -316,7 +316,7 @@ def against(before: LayerProfile, after: LayerProfile, **facts: Any) -> list[Rea
 
 
 CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"ms": 4.0}, {"ms": 2.0}, "It took 4 ms and takes 2 ms now: 2.00 × faster."),
+    ({"ms": 4.0}, {"ms": 2.0}, "It took 4.00 ms and takes 2.00 ms now: 2.00 × faster."),
     ({"ms": 2.0}, {"ms": 4.0}, "0.50 × as fast, that is slower."),
     ({"ms": 2.0}, {"ms": 2.02}, "by as much: no difference beyond the noise."),
     (
@@ -327,7 +327,7 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {"ms": 2.0, "kind": "BatchNorm2d"},
         {"ms": 0.1, "kind": "Identity"},
-        "It is gone, and its 2 ms with it: a BatchNorm2d before",
+        "It is gone, and its 2.00 ms with it: a BatchNorm2d before",
     ),
 ]
 
@@ -349,7 +349,7 @@ WHY_NOT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {},
         {"verdict": "overhead", "overhead_ms": 0.9},
-        "0.9 of its own 1 ms are overhead, which the change did not touch.",
+        "0.9 of its own 1.00 ms are overhead, which the change did not touch.",
     ),
     (
         {"verdict": "memory"},

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import WorkloadError, first_line, keep_when_stopped
-from ...machine import thread_choices
+from ...machine import thread_choices, threads
 from ...measure import Candidate, Samples, rounds_in_turn
 from ...model.copying import copied
 from ...progress import progress
@@ -119,7 +119,7 @@ def measure_subject(subject: Subject, *, seconds: float) -> Findings:
     training = training_layers(work.model)
     # a failing model raises here with the layer's name; this also warms the caches
     work.output()
-    with running(work.model):
+    with running(work.model), threads(subject.own_threads):
         run = watch(subject.loop)
     run.training |= training
     findings = Findings(subject, run, is_interrupted=run.is_interrupted)
@@ -144,7 +144,7 @@ def _time(findings: Findings, work: Workload, seconds: float) -> None:
 
 
 def _candidates(findings: Findings, work: Workload) -> list[Candidate]:
-    now = torch.get_num_threads()
+    now = findings.subject.own_threads or torch.get_num_threads()
     candidates = [Candidate(AS_IT_IS, _call(work), now, work.device)]
     if work.device.type != "cpu":
         findings.reasons["threads"] = (

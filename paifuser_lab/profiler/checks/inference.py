@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...records import counted
-from .findings import LOOP_HINT, Findings, Judged, listed, percent
+from ...records import counted, readable_share
+from .findings import LOOP_HINT, Findings, Judged, listed
 
 MAX_DROP = 0.01
 
@@ -70,7 +70,7 @@ def check_accuracy(findings: Findings) -> Judged | str:
     lost = work.metric_lost(baseline, now)
     drop = lost / abs(baseline) if baseline else lost
     figure = (
-        f"{work.metric_name} {now:.4f} against {baseline:.4f}: {percent(abs(drop))} "
+        f"{work.metric_name} {now:.4f} against {baseline:.4f}: {readable_share(abs(drop))} "
         f"{'less' if now < baseline else 'more'}"
     )
     figure = f"{work.metric_name} {now:.4f}, the same as before" if not drop else figure

@@ -61,8 +61,13 @@ class GradientWatch:
 
     def by_name(self, models: Iterable[nn.Module]) -> dict[str, GradientCounts]:
         """The counts under the names that the models give their parameters."""
+        trained = [model for model in models if next(model.parameters(), None) is not None]
         names: dict[Tensor, str] = {
-            parameter: name for model in models for name, parameter in model.named_parameters()
+            parameter: name
+            if len(trained) == 1
+            else f"{name} of model {number}, {type(model).__name__}"
+            for number, model in enumerate(trained, 1)
+            for name, parameter in model.named_parameters()
         }
         return {
             names.get(

@@ -17,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from ..._files import replacing
 from ...errors import FileError, MeasureError, keep_when_stopped
+from ...machine import threads
 from ...progress import progress
 from ...records import TraceSummary
 from ...workload import Workload, running, workload_of
@@ -38,12 +39,13 @@ def trace(work: Workload, path: str | Path, *, runs: int = 3) -> TraceSummary:
     `path` ends in `.json` or `.json.gz`, for Perfetto; a folder gets a file for TensorBoard's
     profiler plugin. An untraced run goes first. When interrupted, the finished runs are kept.
     """
-    work = workload_of(work)
+    subject, work = work, workload_of(work)
     if runs < 1:
         raise MeasureError(f"{runs} runs leave nothing to trace; ask for 1 or more.")
     target = _target(Path(path), work.name)
-    work.output()
-    profiler, is_interrupted = _record(work, runs)
+    with threads(subject.own_threads):
+        work.output()
+        profiler, is_interrupted = _record(work, runs)
     with replacing(target) as temporary:
         _export(profiler, temporary, is_gzip=target.suffix == ".gz")
         summary = read_as(temporary, target.name)
