@@ -200,7 +200,7 @@ def test_the_search_is_put_beside_each_other_way_and_what_is_past_a_limit_is_cou
         in beside
         for way in others
     )
-    assert f"of 2 each: {OURS} 0, best single step 2, format then engine 2, random" in past
+    assert f": {OURS} 0 of 2, best single step 2 of 2, format then engine 2 of 2, random" in past
     assert "Past their limits of 1.0 % to 1.0 %" in past and failed == "x: why"
     slower = SearchBench(machine="m", seconds=60, seeds=2, rows=tuple(rows[::-1]))
     assert slower.table() == known.table()

@@ -171,7 +171,7 @@ def test_the_fastest_is_taken_with_a_sentence_for_each_step(plan: Any) -> None:
     assert all(step.why for step in recipe.steps)
     assert recipe.steps[-1].why == (
         "2.00 ms against 10.0 ms as it was (5.00 ×, output error 1.0e-06); next best: fold "
-        "batch-norm → onnxruntime · 2 threads with 3 ms"
+        "batch-norm → onnxruntime · 2 threads with 3.00 ms"
     )
     assert recipe.steps[0].why.startswith("1 batch-norm layers follow")
     assert recipe.evidence is not None and len(recipe.evidence.rows) == len(stub.labels) + 2
