@@ -94,7 +94,8 @@ def train(
             run = run_of(work.model, batches, objective_of(loss), plan, None, file, hooks)
         except BaseException:
             if teller.run is not None:  # at its last checkpoint, where it is restored
-                teller.tell(record_of(work, teller.run, metric_before=before))
+                peak = watch.peak_bytes()
+                teller.tell(record_of(work, teller.run, metric_before=before, peak_bytes=peak))
             raise
         peak = watch.peak_bytes()
         record = record_of(work, run, metric_before=before, metric=work.evaluate(), peak_bytes=peak)

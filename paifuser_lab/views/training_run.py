@@ -71,7 +71,8 @@ def thinned(values: Sequence[float], every: int) -> list[float]:
 
 
 def _spoken(run: TrainingRun) -> Spoken:
-    state = "Running" if run.is_running else "Done"
+    ended = "Done" if len(run.losses) >= run.steps else "Stopped"
+    state = "Running" if run.is_running else ended
     loss = f"{run.losses[-1]:.3g}" if run.losses else "–"
     line = f"{state}: step {len(run.losses)} of {run.steps}, loss {loss}"
     if run.events:

@@ -95,12 +95,12 @@ def panel_of(shown: Any, place: int) -> Any:
     return panel
 
 
-def test_a_training_shows_its_loss_throughput_and_memory_while_it_runs(opened: Any):
+def test_a_training_that_was_stopped_says_so_with_its_loss_throughput_and_memory(opened: Any):
     panel = panel_of(opened, 0)
     spoken = panel.get_by_role("status")
-    assert re.match(r"Running: step \d+ of 24, loss \d", spoken.inner_text())
+    assert re.match(r"Stopped: step \d+ of 24, loss \d", spoken.inner_text())
     shown = panel.locator(".pf-line").inner_text()
-    assert re.match(r"Running: step 20 of 24, loss \d", shown), "what is seen is never behind"
+    assert re.match(r"Stopped: step 20 of 24, loss \d", shown), "what is seen is never behind"
     facts = panel.locator(".pf-readout").first.inner_text()
     assert re.search(r"\d \w*\s*examples a second", facts), facts
     assert re.search(r"[\d.]+ [MG]B peak memory", facts), facts
@@ -141,7 +141,7 @@ def test_an_accelerated_loop_shows_every_switch_with_its_state_and_its_end(opene
 @pytest.mark.parametrize("theme", audit.THEMES)
 def test_nothing_of_the_monitors_is_cut_off_and_all_text_can_be_read(opened: Any, theme: str):
     audit.dress(opened.page, theme)
-    for place, name in enumerate(("running", "done", "accelerated", "switches")):
+    for place, name in enumerate(("stopped", "done", "accelerated", "switches")):
         panel = panel_of(opened, place)
         for width in (1000, 640):
             audit.resize(panel, width)
