@@ -172,6 +172,17 @@ def test_batch_norms_keep_the_statistics_of_the_cut_model():
     assert not cut_model[3].training
 
 
+def test_batch_norms_are_refitted_on_the_examples_to_learn_from():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()
+    inputs = images(8, 9)
+    data = [(inputs, torch.zeros(8))]
+    work = lab.Workload(model, inputs, train=data)
+    reestimate_statistics(RefitContext(model, model, {}, samples_of(work), work))
+    with torch.no_grad():
+        learned = model[0](inputs[:6]).transpose(0, 1).flatten(1)
+    assert torch.allclose(model[1].running_mean, learned.mean(1), rtol=1e-4, atol=1e-5)
+
+
 @pytest.fixture(scope="module")
 def digits() -> lab.Workload:
     """A trained network; its variants are built once. Weights are stored in 16 bits: noise makes

@@ -56,7 +56,7 @@ def test_a_picture_has_every_curve_switch_and_range():
     ]  # fmt: skip
     assert "its gradient is zero" in shown.by_layer[2][1].sentence
     assert shown.cursor.tips.text(5).startswith("step 6\n6 loss")
-    assert shown.spoken.line == "Done: step 6 of 12, loss 6; last switch: bf16 from here"
+    assert shown.spoken.line == "Stopped: step 6 of 12, loss 6; last switch: bf16 from here"
     assert "loss scale" not in [row[0].y.label for row in picture(run(scales=(1.0,) * 6)).rows]
 
 
