@@ -72,6 +72,8 @@ def attention_cost(
         measurement.score(shown)
     if ending.is_stopped:
         measurement.notes.append("it was stopped and has the results until then")
+        if 0 < len(measurement.values) < len(measurement.errors):
+            measurement.notes.append("the metric was not finished and is left out")
     return measurement.record()
 
 

@@ -75,6 +75,11 @@ def export(
     chosen = _options(precision, opset, option, dynamic=dynamic)
     if not targets:
         raise PaifuserError("--to names no target; `paifuser-lab exporters` lists them.")
+    of_deploy = {
+        "--labels": labels, "--mean": mean, "--std": std, "--licence": licence, "--report": report,
+    }  # fmt: skip
+    if deploy is None and (given := [name for name, value in of_deploy.items() if value]):
+        raise PaifuserError(f"{given[0]} is for --deploy; give that too, or leave it out.")
     subject = load_subject(model, trust=trust, shapes=shapes)
     if deploy is not None:
         stated = {"mean": numbers("mean", mean), "std": numbers("std", std)}

@@ -289,7 +289,10 @@ def _sorted(rows: Sequence[SweepRun], order: str | None) -> list[SweepRun]:
 
     def sort_key(row: SweepRun) -> tuple[bool, float]:
         if (figure := row.figures.get(order)) is not None:
-            return False, figure if order in LOWER_IS_BETTER else -figure
+            is_lower = order in LOWER_IS_BETTER or (
+                row.smaller_is_better and order not in FIGURES
+            )
+            return False, figure if is_lower else -figure
         value = row.parameters.get(order)
         return (False, value) if isinstance(value, int | float) else (True, 0.0)
 
@@ -323,7 +326,8 @@ def _figures(path: Path) -> dict[str, object]:
         }
     record = Record.load(path)
     if isinstance(record, Comparison) and record.rows:
-        return _row_figures(record.rows[-1], record.metric_name or "metric")
+        row = _row_figures(record.rows[-1], record.metric_name or "metric")
+        return row | {"smaller_is_better": record.smaller_is_better}
     if isinstance(record, Measurement):
         return _row_figures(record, "metric")
     return {"note": f"its {path.name} is a {type(record).__name__}, which is no model's figures"}

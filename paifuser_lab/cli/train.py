@@ -8,6 +8,7 @@ import os
 import runpy
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +16,16 @@ import typer
 
 import paifuser_lab as lab
 
+from .._files import make_folder
 from ..errors import PaifuserError
 from ..model.weights import save_weights
+from ..records import Record
 from ..zoo import names, trained_names
 from .bench import Json
 from .loading import Trust, load_model
 from .terminal import print_table
 
+CHECKPOINT = "checkpoint.safetensors"
 # the parameters that a training script has too, alone and in several processes
 OF_SCRIPT = ("context", "model", "arguments", "precision", "json", "processes")
 OF_PROCESSES = ("context", "model", "arguments", "processes", "restarts")
@@ -91,8 +95,8 @@ def train(
         raise PaifuserError(f"{' '.join(arguments)}: a model has no arguments; a script has.")
     work = load_model(model, trust=trust, **_untrained(model, seed, trained=trained))
     options: dict[str, Any] = {"epochs": epochs, "optimizer": optimizer, "seed": seed}
-    options |= _precision(work, precision or "fp32")
-    options |= _checkpointed(work, memory_limit, optimizer, options["precision"])
+    options |= _precision(work, precision or "fp32", out)
+    options |= _checkpointed(work, memory_limit, optimizer, options["precision"], out)
     if react is not None:
         options["react"] = react
     if learning_rate is None:
@@ -102,7 +106,7 @@ def train(
     record = lab.train(
         work,
         learning_rate=learning_rate,
-        checkpoint=None if out is None else out / "checkpoint.safetensors",
+        checkpoint=None if out is None else out / CHECKPOINT,
         log=log,
         processes=processes,
         **options,
@@ -168,25 +172,44 @@ def _untrained(model: str, seed: int, *, trained: bool) -> dict[str, Any]:
     return options | ({"trained": trained} if model in trained_names() else {})
 
 
-def _precision(work: Any, precision: str) -> dict[str, Any]:
+def _kept(out: Path | None, name: str, make: Callable[[], Record]) -> Any:
+    """The plan that the checkpoint in the folder was made with, as another is no continuation;
+    without one a new plan, which is kept there.
+    """
+    if out is not None and (out / CHECKPOINT).is_file() and (out / name).is_file():
+        plan = Record.load(out / name)
+    else:
+        plan = make()
+        if out is not None:
+            make_folder(out)
+            plan.save(out / name)
+    typer.echo(str(plan))
+    return plan
+
+
+def _precision(work: Any, precision: str, out: Path | None) -> dict[str, Any]:
     if precision != "auto":
         return {"precision": precision}
     from ..planner.training import plan_training_formats
 
-    plan = plan_training_formats(work)
-    typer.echo(str(plan))
+    plan = _kept(out, "formats.json", lambda: plan_training_formats(work))
     return {"precision": plan.default, "formats": plan.formats}
 
 
-def _checkpointed(work: Any, limit: str | None, optimizer: str, precision: str) -> dict[str, Any]:
+def _checkpointed(
+    work: Any, limit: str | None, optimizer: str, precision: str, out: Path | None
+) -> dict[str, Any]:
     if limit is None:
         return {}
     from ..planner.training import plan_checkpoints
 
     # fp16 takes the bytes of bf16
     lower = "fp32" if precision == "fp32" else "amp-bf16"
-    plan = plan_checkpoints(work, limit, optimizer=optimizer, precision=lower)
-    typer.echo(str(plan))
+    plan = _kept(
+        out,
+        "checkpointed.json",
+        lambda: plan_checkpoints(work, limit, optimizer=optimizer, precision=lower),
+    )
     if not plan.is_within:
         raise PaifuserError(
             f"{work.name} needs {plan.predicted_bytes:,} bytes even with every block checkpointed; "

@@ -282,6 +282,7 @@ class SweepRun(Record):
     name: str
     parameters: dict[str, Value]
     figures: dict[str, float] = {}
+    smaller_is_better: bool = False  # of the metric
     note: str = ""
     failure: str | None = None
     seconds: float | None = None  # None for a run of an earlier sweep

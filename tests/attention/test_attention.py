@@ -12,6 +12,7 @@ from torch.nn import functional as F
 import paifuser_lab as lab
 from paifuser_lab.attention import Sparsity, evaluate, find_attention
 from paifuser_lab.attention import cost as costing
+from paifuser_lab.attention import discover
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, StepError, StoppedError
 from paifuser_lab.jobs import measuring
 from paifuser_lab.measure import Samples
@@ -314,6 +315,32 @@ def test_shares_that_were_evaluated_before_a_stop_are_kept(work):
     assert cost.keeps == (1.0, 0.5) and not cost.latency_ms and "it was stopped" in cost.note
     with pytest.raises(StoppedError):
         lab.attention_cost(work, should_stop=lambda: True)
+
+
+def test_a_metric_that_was_not_finished_is_left_out_and_a_note_reports_it(work):
+    counted = []
+
+    def largest(model):
+        counted.append(1)
+        return float(len(counted))
+
+    measured = lab.Workload(work.model, work.inputs, test=[(work.inputs.args[0], None)],
+                            metric=lambda output, target: largest(output))  # fmt: skip
+    cost = lab.attention_cost(
+        measured, keeps=(1.0, 0.5, 0.25), seconds=0.1, should_stop=lambda: len(counted) > 1
+    )
+    assert not cost.values and "the metric was not finished and is left out" in cost.note
+
+
+def test_lists_are_made_of_few_examples_of_a_large_batch(work, monkeypatch):
+    seen = []
+    monkeypatch.setattr(discover, "calls_of", lambda model, inputs: seen.append(inputs) or {})
+    tokens = work.inputs.args[0]
+    large = tokens[:1].expand(40, *tokens.shape[1:])
+    few = lab.Workload(work.model, work.inputs, train=[(large, torch.zeros(40))])
+    with pytest.raises(KeyError):  # of a layer without calls
+        discover.lists_from_data(work.model, few, ["x"], Sparsity("block", 0.5))
+    assert [len(inputs.tensors[0]) for inputs in seen][1] == discover.MOST_EXAMPLES
 
 
 def test_a_model_without_such_layers_has_no_cost():

@@ -16,6 +16,7 @@ from paifuser_lab.cli import jupyterlab, program
 from paifuser_lab.cli.search import _write
 from paifuser_lab.planner import searching
 from paifuser_lab.planner.space import Space
+from paifuser_lab.records import TrainingFormats
 
 
 def test_models_are_listed_a_line_each(command):
@@ -174,6 +175,29 @@ def test_train_writes_weights_and_record_and_goes_on_from_its_checkpoint(command
     code, out, _ = command(*arguments)
     assert code == 0 and "nothing was trained anew" in out
     assert lab.Record.load(tmp_path / "training.json").losses == first.losses
+
+
+def test_a_training_goes_on_with_the_plan_that_its_checkpoint_was_made_with(
+    command, tmp_path, monkeypatch
+):
+    plans = []
+
+    def planned(work):
+        layer = next(name for name, _ in work.model.named_children())
+        plans.append(
+            TrainingFormats(
+                workload=work.name, machine="m", budget=0.1, loss=1.0,
+                formats={} if plans else {layer: "bf16"},
+            )
+        )  # fmt: skip
+        return plans[-1]
+
+    monkeypatch.setattr("paifuser_lab.planner.training.plan_training_formats", planned)
+    arguments = ("train", "tests.support.training_runs:work", "--out", tmp_path, "--epochs", 1)
+    for _ in range(2):
+        code, out, err = command(*arguments, "--precision", "auto", "--learning-rate", 0.01)
+        assert code == 0, err
+    assert "nothing was trained anew" in out and len(plans) == 1
 
 
 SCRIPT = """

@@ -35,3 +35,10 @@ def test_what_a_target_refuses_is_printed_and_the_command_fails(tmp_path):
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 1 and not list(tmp_path.iterdir())
     assert "has no layer in int8" in " ".join(done.output.split())
+
+
+def test_options_of_a_deployment_are_refused_without_one(tmp_path):
+    command = ["export", "resnet18-tiny", "--out", str(tmp_path), "--mean", "0.5"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code and not list(tmp_path.iterdir())
+    assert "--mean is for --deploy" in " ".join(str(done.output or done.exception).split())

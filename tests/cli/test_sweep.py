@@ -522,6 +522,21 @@ def test_figures_are_read_from_records_and_from_plain_json(case: str, tmp_path: 
     assert (row.figures, row.note) == (figures, note)
 
 
+@pytest.mark.parametrize(("is_lower", "best"), [(True, 2.0), (False, 9.0)])
+def test_the_best_metric_comes_first_also_where_smaller_is_better(
+    is_lower: bool, best: float, tmp_path: Path
+) -> None:
+    rows = []
+    for perplexity in (9.0, 2.0, 4.0):
+        last = ROW.model_copy(update={"metric": perplexity})
+        Comparison(
+            workload="w", machine="m", baseline="b", metric_name="score", rounds=1, rows=(last,),
+            smaller_is_better=is_lower,
+        ).save(tmp_path / "report.json")  # fmt: skip
+        rows.append(reported(Run(str(perplexity), {}), tmp_path))
+    assert running._sorted(rows, "score")[0].figures["score"] == best
+
+
 def test_a_table_escapes_text_from_parameters_and_errors() -> None:
     runs = (
         SweepRun(

@@ -111,6 +111,18 @@ def test_a_moment_that_is_pinned_has_its_map_until_another_call_is_measured(benc
     assert bench.views["memory"]["layer"]["below"][0]["title"] == "alive at the peak"
 
 
+def test_a_moment_of_one_recipe_is_none_of_another(bench):
+    send(bench, do="memory")
+    send(bench, do="memory_moment", row=0)
+    bench.recipe = lab.Recipe([{"precision": {"default": "bf16"}}])
+    bench.wait(TIMEOUT_S)
+    send(bench, do="memory")
+    send(bench, do="memory_moment", row=1)
+    send(bench, do="undo")
+    assert bench.views["memory"]["row"] is None
+    assert bench.views["memory"]["layer"]["below"][0]["title"] == "alive at the peak"
+
+
 # What does not apply.
 
 

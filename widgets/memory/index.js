@@ -67,10 +67,12 @@ class MemoryView {
 
   /** @param {any} data */
   show(data) {
+    const hadMoment = Number.isInteger(this.data?.row);
     this.data = data?.layer ? data : null;
     this.choice.element.hidden = this.sheet.element.hidden = !this.data;
     this.onChange();
     this.draw();
+    if (hadMoment && !Number.isInteger(this.data?.row)) this.sheet.place(null); // another call
   }
 
   draw() {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...records import MemoryTimeline
+from ...session.state import State
 from ...views.memory import picture
 from ..panel import AskedPanel
 from ..section import Bench, Data, Request, Section, of_recipe
@@ -32,6 +33,7 @@ def packed_memory(timeline: MemoryTimeline | None, row: Any = None) -> Data | No
     return {
         "layer": pictured(picture(timeline, at, "layer")),
         "category": pictured(picture(timeline, at, "category")),
+        "row": at,
         "peak_bytes": timeline.peak_bytes,
         "weights_bytes": timeline.total_weights_bytes,
     }
@@ -43,12 +45,22 @@ def _measure(bench: Bench, request: Request) -> None:
     bench.session.query("memory")
 
 
+def _choose(bench: Bench, request: Request) -> None:
+    bench.session.show(MOMENT, (bench.recipe.digest, request["row"]))
+
+
+def _sources(state: State) -> tuple[Any, ...]:
+    """The timeline, and the moment that was chosen in it: another recipe has other moments."""
+    recipe, row = state.record(MOMENT) or ("", None)
+    return of_recipe(state, "memory"), row if recipe == state.recipe.digest else None
+
+
 SECTION = Section(
     "memory",
     record=MemoryTimeline,
     pack=packed_memory,
     panel=MemoryPanel,
-    sources=lambda state: (of_recipe(state, "memory"), state.record(MOMENT)),
+    sources=_sources,
     title="Memory",
     hint="allocations of one call over time",
     tab="options",
@@ -56,7 +68,7 @@ SECTION = Section(
     is_always_shown=True,
     requests={
         "memory": _measure,
-        "memory_moment": lambda bench, request: bench.session.show(MOMENT, request["row"]),
+        "memory_moment": _choose,
     },
     layers=lambda record: record.layers,
 )
