@@ -178,6 +178,7 @@ def mean_gradients(
     """Average gradients and float buffers in one exchange; a gradient that some processes have not
     counts as zero there, and one that no process has stays missing.
     """
+    missing = [number for number, weight in enumerate(weights) if weight.grad is None]
     has_gradient = torch.tensor([float(weight.grad is not None) for weight in weights])
     statistics = [buffer for buffer in buffers if buffer.is_floating_point()]
     for weight in weights:
@@ -190,9 +191,10 @@ def mean_gradients(
         parts = torch.split(exchange.mean(flat), [value.numel() for value in values])
         for value, part in zip(values, parts, strict=True):
             value.copy_(part.view(value.shape))
-    for weight, share in zip(weights, values[-1].tolist(), strict=True):
-        if not share:
-            weight.grad = None
+    shares = values[-1].tolist() if missing else []  # read only where needed: a device waits
+    for number in missing:
+        if not shares[number]:
+            weights[number].grad = None
     exchange.traffic.exchanges += 1
 
 
