@@ -181,7 +181,11 @@ class Recipe:
         return len(self.steps)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Recipe) and self.steps == other.steps
+        return (
+            isinstance(other, Recipe)
+            and self.steps == other.steps
+            and _texts(self) == _texts(other)
+        )
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -203,7 +207,10 @@ def checked_recipe(recipe: object) -> Recipe:
 
 
 def _texts(recipe: Recipe) -> list[str]:
-    return [f"{step.kind}: {json.dumps(step.options, sort_keys=True)}" for step in recipe.steps]
+    # the patterns in a step's option keep their order, since a later one wins
+    return [
+        f"{step.kind}: {json.dumps(dict(sorted(step.options.items())))}" for step in recipe.steps
+    ]
 
 
 def gradually(

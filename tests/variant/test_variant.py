@@ -167,6 +167,18 @@ def test_equal_steps_with_other_remarks_share_the_model_and_have_the_new_remarks
     assert explained.recipe.workload == "small"
 
 
+def test_recipes_with_their_patterns_in_another_order_are_two() -> None:
+    patterns = {"head": "fp32", "h*": "bf16"}
+    first, second = (
+        Recipe([{"precision": {"layers": dict(order)}}])
+        for order in (patterns.items(), reversed(patterns.items()))
+    )
+    assert first != second and first.digest != second.digest
+    work = small()
+    formats = [lab.apply(work, recipe).module.head.weight.dtype for recipe in (first, second)]
+    assert formats == [torch.bfloat16, torch.float32], "a later pattern wins"
+
+
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_variant_changed_by_hand_is_created_again(which: int) -> None:
     work = small()
