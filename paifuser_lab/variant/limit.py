@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import StepError
+from ..errors import PaifuserError, StepError, StoppedError
 from ..quantization import QuantizedLayer
 from ..records import Measurement
 from ..steps import Step
+from ..steps.training_step import TrainingStep
 from ..workload import Workload
-from . import Variant, apply
+from . import Variant, apply, kept_variant
 from .recipe import Recipe
 
 MAX_CULPRITS = 3
@@ -56,7 +57,12 @@ def refusal(
 
 def _blamed(variant: Variant, should_stop: Callable[[], bool] | None) -> str:
     """The end of the message: the layers at fault, or else the step."""
-    layers, error = culprits(variant, should_stop)
+    try:
+        layers, error = culprits(variant, should_stop)
+    except StoppedError:
+        raise
+    except PaifuserError:  # a step before the rounding cannot be applied again
+        layers, error = [], 0.0
     if layers:
         names = ", ".join(f"'{layer}'" for layer in layers)
         rounding = "rounded without training, " if _is_trained(variant.recipe) else ""
@@ -76,7 +82,8 @@ def culprits(
 
     Found by bisection: of the remaining layers, the half whose return to fp32 leaves the smaller
     error is searched further. Nothing is trained: quantization-aware training is replaced by plain
-    rounding to the same formats.
+    rounding to the same formats, and no layer is found where the model before the rounding would
+    have to be trained again, as after a folder was loaded.
     """
     work = _trial(variant.work)
     suspects = [
@@ -88,8 +95,14 @@ def culprits(
         [_as_precision(step) if step.kind == "qat" else step for step in variant.recipe]
     )
     kinds = [step.kind for step in recipe]
+    before = recipe[: kinds.index("precision") if "precision" in kinds else 0]
+    trained = [count for count, step in enumerate(before, 1) if isinstance(step, TrainingStep)]
+    if trained and not any(
+        kept_variant(work, before[:count]) for count in range(trained[-1], len(before) + 1)
+    ):
+        return [], _error_of(variant)
     # The model before rounding may have left the cache: rebuild it once for all trials.
-    apply(work, recipe[: kinds.index("precision") if "precision" in kinds else 0])
+    apply(work, before)
     error = _error_without(work, recipe, []) if _is_trained(variant.recipe) else _error_of(variant)
     while suspects and len(worst) < MAX_CULPRITS:
         part: Sequence[str] = suspects

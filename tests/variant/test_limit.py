@@ -174,3 +174,15 @@ def test_the_culprit_of_quantization_aware_training_is_found_without_training(de
     assert error == lab.apply(workload, Recipe([{"precision": plain}])).reports[-1].relative_error
     row = lab.compare(workload, coarse=variant, rounds=1)["coarse"]
     assert "is allowed; rounded without training, most of it is '2'" in row.refused
+
+
+def test_a_refused_variant_of_a_folder_is_compared_without_training(tmp_path, monkeypatch):
+    taught = work(train=[(torch.randn(8, 16), None)] * 2)
+    recipe = Recipe([{"distill": {"epochs": 1}}, EIGHT], limit={"output_error": 1e-3})
+    lab.apply(taught, recipe).save(tmp_path / "saved")
+    monkeypatch.setattr(training_step, "train", lambda *args, **options: pytest.fail("it trains"))
+    for train in (None, taught.train):
+        original = Workload(taught.model, taught.inputs, train=train)
+        variant = lab.Variant.load(tmp_path / "saved", original)
+        row = lab.compare(original, coarse=variant, rounds=1)["coarse"]
+        assert row.latency_ms and row.refused.endswith("; step 'int8-weights' adds the most")
