@@ -30,6 +30,7 @@ from ..importer import Imported
 from ..importer.hugging_face import load_folder, plausible_inputs
 from ..model.weights import load_weights
 from ..records import Origin
+from ..records.record import WorkloadName
 from ..workload import Workload, inputs_of_shapes
 from ..workload.generation import give_text, writes_text
 from ..zoo.installed import MINILM, installed_names, name_of_file
@@ -80,7 +81,8 @@ def load(
             work = _from_function(name, seed, options)
         else:
             work = _from_zoo(name, size, seed, options)
-    work.name = work.name if asked == name else asked
+    if asked != name:
+        work.name = WorkloadName(asked)
     if asked == MINILM:
         give_sentences(work)
     work.origin = _origin(asked, batch, seed, options, work, name)

@@ -12,6 +12,7 @@ import torch
 import paifuser_lab as lab
 from paifuser_lab import zoo
 from paifuser_lab.errors import FileError, UnknownModelError
+from paifuser_lab.records.record import workload_key
 from paifuser_lab.zoo import IMAGENET
 from paifuser_lab.zoo.installed import PACKAGES, photographs
 from paifuser_lab.zoo.language import example_language_model, found_share, save_tiny_llama
@@ -84,7 +85,9 @@ def test_a_folder_and_a_file_of_a_package_are_loaded_by_a_short_name(packages):
     BertModel(config).save_pretrained(folder)
     work = lab.load("minilm")
     assert work.name == work.loaded_as == "minilm" and 0 <= work.evaluate() <= 1
-    lab.apply(work, lab.Recipe([])).save(packages / "mine")
+    variant = lab.apply(work, lab.Recipe([]))
+    assert workload_key(variant.workload.name) == workload_key(work.name)
+    variant.save(packages / "mine")
     assert lab.load(packages / "mine").evaluate() is not None
     assert example_language_model(packages / "tiny").startswith("hf:")
     (packages / PACKAGES["smollm2-135m"].module / "a.gguf").write_bytes(b"GGUF")
