@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections import Counter
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from ..errors import MeasureError
@@ -68,6 +71,15 @@ class ResultRow(Record):
     def is_within_limit(self) -> bool:
         """Whether it was measured, and loses no more than its recipe allows."""
         return self.is_measured and not self.refused
+
+    @cached_property
+    def _texts(self) -> tuple[str, ...]:
+        """Its steps without their remarks; the order of the patterns in an option counts."""
+        return tuple(
+            f"{kind}: {json.dumps(sorted(item for item in options.items() if item[0] != 'why'))}"
+            for step in self.steps
+            for kind, options in step.items()
+        )
 
 
 class ResultPair(NamedTuple):
@@ -162,17 +174,12 @@ class Results(TableRecord):
             if other.number < row.number
             and other.steps
             and len(other.steps) < len(row.steps)
-            and all(step in row.steps for step in other.steps)
+            and not Counter(other._texts) - Counter(row._texts)
         ]
         if not parents:
             return row.label
         parent = max(parents, key=lambda other: (len(other.steps), other.number))
-        added = [
-            label
-            for label, step in zip(row.step_labels, row.steps, strict=True)
-            if step not in parent.steps
-        ]
-        return " + ".join([str(parent.number), *added])
+        return " + ".join([str(parent.number), *_only(row, parent)])
 
     @property
     def frame(self) -> Frame:
@@ -265,12 +272,21 @@ def _difference(first: ResultRow, second: ResultRow) -> str:
         for name, labels in zip(("A", "B"), only, strict=True)
         if labels
     ]
-    return f"Only {'; only '.join(parts)}." if parts else "Both have the same steps."
+    if parts:
+        return f"Only {'; only '.join(parts)}."
+    order = "" if first._texts == second._texts else ", in another order"
+    return f"Both have the same steps{order}."
 
 
 def _only(row: ResultRow, other: ResultRow) -> list[str]:
-    labels = zip(row.step_labels, row.steps, strict=True)
-    return [label for label, step in labels if step not in other.steps]
+    """The labels of the steps that the other row has not, or not as often."""
+    labels, shared = list[str](), Counter(other._texts)
+    for label, text in zip(row.step_labels, row._texts, strict=True):
+        if shared[text]:
+            shared[text] -= 1
+        else:
+            labels.append(label)
+    return labels
 
 
 Value = bool | int | float | str | None

@@ -78,6 +78,17 @@ def test_a_pair_on_a_busy_machine_or_without_a_latency_has_no_verdict(results):
     assert results.pair(1, 4).difference == "Only A has fold; only B has precision."
 
 
+def test_a_step_counts_as_often_as_it_is_there_and_without_its_remark():
+    explained = {"fold": {"why": "it is exact"}}
+    lists = [], [FOLD, ORT], [explained, ORT], [FOLD, ORT, FOLD], [ORT, FOLD]
+    rows = tuple(row(number, steps=steps) for number, steps in enumerate(lists))
+    results = Results(workload="net", machine="here", rows=rows)
+    assert results.pair(1, 2).difference == "Both have the same steps."
+    assert results.pair(1, 3).difference == "Only B has fold."
+    assert results.pair(1, 4).difference == "Both have the same steps, in another order."
+    assert results.short_label(results[3]) == "2 + fold"
+
+
 def test_a_label_is_what_was_added_to_an_earlier_row(results):
     labels = [results.short_label(row) for row in results.rows]
     assert labels[1:5] == ["fold", "1 + backend", "2 + precision", "precision"]
