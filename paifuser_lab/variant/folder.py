@@ -48,6 +48,7 @@ from ..steps.pool import NOT_HERE
 from ..workload import Workload, running
 from .load import TEXT, load_named_in_file, models
 from .model_files import is_model_file, is_program
+from .python_names import CodeName
 from .recipe import Recipe
 from .trust import check_named_in_file, names_function
 
@@ -242,7 +243,11 @@ def _check_steps(path: Path, saved: SavedModel) -> None:
 
 def can_be_named(name: str | None) -> bool:
     """Whether a recipe's workload is a name to load the original by."""
-    return name is not None and (":" in name or name in models() or is_model_file(name))
+    if name is None:
+        return False
+    # a workload may be called 'exp 3: wide'
+    names_code = ":" in name and CodeName.of(name).attribute.isidentifier()
+    return names_code or name.startswith("hf:") or name in models() or is_model_file(name)
 
 
 def _by_recipe(folder: SavedFolder) -> Origin:

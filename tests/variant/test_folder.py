@@ -280,11 +280,12 @@ def saved(pruned_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(pruned_folder, tmp_path / "saved"))
 
 
+@pytest.mark.parametrize("name", [None, "exp 3: wide", "resnet18-tiny · int8 · fc: bf16 + bias"])
 def test_saving_a_model_without_a_name_logs_how_to_load_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     work = Workload(Small(), images(), name="my own")
-    recipe = Recipe([{"precision": "bf16"}])
+    recipe = Recipe([{"precision": "bf16"}], workload=name)
     variant = lab.apply(work, recipe)
     variant.save(tmp_path / "mine")
     (record,) = caplog.records
