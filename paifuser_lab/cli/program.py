@@ -195,7 +195,12 @@ def compare(
     """Time recipes in turn with the unchanged model, and say what each changes."""
     loaded = [lab.Recipe.load(path) for path in recipes]
     work = load_model(model, trust=trust, shapes=shapes)
-    compared = lab.compare(work, *loaded, rounds=rounds, seconds=seconds, threads=threads)
+    labels = [recipe.label for recipe in loaded]
+    named: dict[str, Any] = {
+        label if labels.count(label) == 1 else f"{label} ({path})": recipe
+        for path, label, recipe in zip(recipes, labels, loaded, strict=True)
+    }
+    compared = lab.compare(work, rounds=rounds, seconds=seconds, threads=threads, **named)
     print_table(compared.captions, compared.table())
     for row in compared.rows:
         if row.steps:

@@ -334,3 +334,14 @@ def test_history_lists_what_was_measured_and_prints_a_recipe(command, monkeypatc
     assert code == 0 and "nothing has been measured" in out
     code, _, error = command("history", "--recipe", 7)
     assert code == 2 and "There is no result 7" in error
+
+
+def test_recipes_with_one_label_are_told_apart_by_their_files(command, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    files = {"a.yaml": "layout", "b.yaml": "layout", "c.yaml": "fold"}
+    for file, step in files.items():
+        lab.Recipe([step]).save(file)
+    code, out, _ = command("compare", "resnet18-tiny", *files, "--rounds", 1, "--save", "all.json")
+    assert code == 0 and "channels last (b.yaml): " in out
+    names = [row.name for row in lab.Record.load("all.json").rows]
+    assert names[1:] == ["channels last (a.yaml)", "channels last (b.yaml)", "fold batch-norm"]
