@@ -53,6 +53,15 @@ def test_the_compression_notebook_gives_the_same_weights_as_applying_the_recipe(
     assert weights_hash(other) == variant.weights_hash
 
 
+def test_a_compressed_model_that_onnx_does_not_take_is_kept_without_that_file(tmp_path):
+    recipe = lab.Recipe([{"precision": {"default": "amp-bf16"}}])
+    parameters = {"model": "resnet18-tiny", "recipe": recipe.to_text(), "rounds": 2, "seconds": 1.0}
+    out = run_notebook(COMPRESS, tmp_path / "out", parameters)
+    names = {path.name for path in out.iterdir()}
+    assert {"report.json", "weights.safetensors"} <= names and "model.onnx" not in names
+    assert "no model.onnx: ONNX export failed" in (out / COMPRESS.name).read_text()
+
+
 def test_an_error_in_a_cell_is_reported_and_leaves_no_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("PAIFUSER_STATIC", raising=False)
     notebook = notebook_in(
