@@ -25,6 +25,7 @@ KEPT = (
 )
 ENGINES = ', engines=("eager", "onnxruntime", "openvino")'
 pytestmark = pytest.mark.timeout(900)  # a kernel of its own, six measurements
+REAL = "mobilenetv2-imagenet"
 SAVE = """
 named = {"header": bench.comparison, "compare": comparison, "plan": planned.evidence}
 for name, measured in named.items():
@@ -38,23 +39,25 @@ def is_kept(cell):
 
 
 @pytest.mark.parametrize(
-    ("names", "model", "loaded"),
+    ("names", "model", "loaded", "score", "said"),
     [
-        (("resnet18",), "", "resnet18-digits"),
-        (("resnet18", "mobilenetv2-imagenet"), "", "mobilenetv2-imagenet"),
-        (("mobilenetv2-imagenet",), "vit-s", "vit-s"),
+        (("resnet18",), "", "resnet18-digits", 0.997, "accuracy on the test data: 99.7%"),
+        (("resnet18", REAL), "", REAL, 1.0, "accuracy on the test data: 100.0%"),
+        ((REAL,), "vit-s", "vit-s", None, "no metric on test data"),
     ],
 )
 def test_the_tour_is_about_a_real_network_if_its_package_is_installed(
-    names, model, loaded, monkeypatch
+    names, model, loaded, score, said, monkeypatch, capsys
 ):
     tour = nbformat.read(asset("notebooks/00_tour.ipynb"), as_version=4)
     (load,) = (cell.source for cell in tour.cells if "work = lab.load" in cell.source)
     monkeypatch.setattr(lab, "models", lambda: names)
-    monkeypatch.setattr(lab, "load", lambda name, **options: SimpleNamespace(name=name))
+    facts = {"metric_name": score and "accuracy", "evaluate": lambda: score}
+    monkeypatch.setattr(lab, "load", lambda name, **options: SimpleNamespace(name=name, **facts))
     given = {"model": model, "trust": False}
-    exec(load.partition("print")[0], given)
+    exec(load, given)
     assert given["work"].name == loaded
+    assert capsys.readouterr().out.startswith(said)
 
 
 @pytest.fixture(scope="module")
