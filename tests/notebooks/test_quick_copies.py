@@ -48,3 +48,11 @@ def test_a_notebook_shows_no_mark_of_a_test_and_its_facts_are_checked_by_tag():
         assert not any("NBVAL" in cell.source for cell in cells), path.name
         checked += sum("nbval-check-output" in cell.metadata.get("tags", ()) for cell in cells)
     assert checked > 20
+
+
+def test_the_language_notebook_saves_what_it_measured_before_it_tries_what_may_be_refused():
+    cells = nbformat.read(NOTEBOOKS / "90_language.ipynb", as_version=4).cells
+    place = lambda word: next(at for at, cell in enumerate(cells) if word in cell.source)
+    may_refuse = [place("lab.speculate("), place("lab.export(")]
+    assert place("done = ") + 1 == place("done.save") < min(may_refuse)
+    assert all("except lab.PaifuserError" in cells[at].source for at in may_refuse)
