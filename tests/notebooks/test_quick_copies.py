@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import fnmatch
+
 import nbformat
 import pytest
 
+import paifuser_lab as lab
 from tests.support.quick_notebooks import AT_MOST, NAMED, NOTEBOOKS, main
 
 
@@ -56,3 +60,16 @@ def test_the_language_notebook_saves_what_it_measured_before_it_tries_what_may_b
     may_refuse = [place("lab.speculate("), place("lab.export(")]
     assert place("done = ") + 1 == place("done.save") < min(may_refuse)
     assert all("except lab.PaifuserError" in cells[at].source for at in may_refuse)
+
+
+def test_a_notebook_about_any_model_names_no_layer_of_its_example():
+    layers = [name for name, _ in lab.load("resnet18-tiny").model.named_modules() if name]
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        cells = nbformat.read(path, as_version=4).cells
+        code = [cell.source for cell in cells if cell.cell_type == "code"]
+        if not any('model = "resnet18' in source for source in code):
+            continue
+        constants = [node for source in code for node in ast.walk(ast.parse(source))]
+        words = [node.value for node in constants if isinstance(node, ast.Constant)]
+        named = [word for word in words if isinstance(word, str) and fnmatch.filter(layers, word)]
+        assert not named, path.name
