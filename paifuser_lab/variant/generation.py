@@ -42,7 +42,9 @@ from ..workload.generation import (
     judged_windows,
     surprise,
 )
-from .variant import Variant
+from . import Variant, apply
+from .recipe import Recipe
+from .trial import check_kind
 
 ROUNDS, SECONDS = 10, 30.0
 WINDOWS = 32  # of the text at most
@@ -77,7 +79,7 @@ class Contender:
 
 def compare_generation(
     work: Workload,
-    *variants: Variant,
+    *variants: Variant | Recipe,
     prompt_tokens: int = 128,
     new_tokens: int = 32,
     engines: Sequence[str] = (TORCH,),
@@ -89,7 +91,8 @@ def compare_generation(
     "torch", "replay" (torch's operators without the Python code between them), and, from a file,
     "llama.cpp", "openvino", "onnxruntime". Where the workload was loaded with a text, also how well
     each predicts the part to judge by, in the very file that the engine runs. All of them continue
-    with the baseline's tokens.
+    with the baseline's tokens. A recipe is applied first; one that fails becomes rows with the
+    reason.
     """
     check_count("rounds", rounds)
     check_seconds(seconds)
@@ -101,23 +104,31 @@ def compare_generation(
 
 @contextmanager
 def contending(
-    work: Workload, variants: Sequence[Variant], engines: Sequence[str], context: int
+    work: Workload, variants: Sequence[Variant | Recipe], engines: Sequence[str], context: int
 ) -> Iterator[Contenders]:
     """A language model and its variants in each of the engines, for texts of so many tokens."""
     known = (TORCH, REPLAY, *DECODERS)
     if unknown := set(engines) - {*known}:
         raise MeasureError(f"There is no engine {min(unknown)!r}; there are {', '.join(known)}.")
+    for one in variants:
+        check_kind(one)
     windows = (judged_windows(work) or [])[:WINDOWS]
-    subjects = [
-        (work.name, work.model, work.model),
-        *((one.recipe.label, one.model, one.module) for one in variants),
-    ]
+    subjects, refused = [(work.name, work.model, work.model)], list[GenerationRow]()
+    for one in variants:
+        recipe = one if isinstance(one, Recipe) else one.recipe
+        try:
+            variant = apply(work, one) if isinstance(one, Recipe) else one
+        except PaifuserError as error:
+            refused += [_refused(recipe.label, engine, error) for engine in dict.fromkeys(engines)]
+            continue
+        subjects.append((recipe.label, variant.model, variant.module))
     with ExitStack() as stack:
         for _, model, _ in subjects:
             stack.enter_context(running_in_turns(model))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paifuser-lab-")))
         context = max([context, *map(len, windows)])
-        yield Contenders(windows, *_contenders(work, subjects, engines, folder, context))
+        ready, failed = _contenders(work, subjects, engines, folder, context)
+        yield Contenders(windows, ready, [*failed, *refused])
 
 
 @dataclass
@@ -215,10 +226,13 @@ def _contenders(
                 size = sum(part.stat().st_size for part in file.parent.glob(f"{file.name}*"))
                 made.append(Contender(name, engine, kind(file, context, threads), size))
             except PaifuserError as error:
-                failed.append(
-                    GenerationRow(name=name, engine=engine, threads=threads, failure=str(error))
-                )
+                failed.append(_refused(name, engine, error))
     return made, failed
+
+
+def _refused(name: str, engine: str, error: PaifuserError) -> GenerationRow:
+    threads = torch.get_num_threads()
+    return GenerationRow(name=name, engine=engine, threads=threads, failure=str(error))
 
 
 def texts_in_turn(

@@ -168,7 +168,7 @@ class Trial:
         """The trial of these variants; recipes are applied while there is time for building."""
         requested = list(requested)
         for _, subject in requested:
-            _check_kind(subject)
+            check_kind(subject)
         reference = work.output()
         counts = _counts(work, asked)
         baselines = tuple(
@@ -321,7 +321,8 @@ def _variant(
     return subject
 
 
-def _check_kind(subject: object) -> None:
+def check_kind(subject: object) -> None:
+    """Raise unless the subject is a variant or a recipe."""
     if isinstance(subject, Workload):
         raise MeasureError(
             f"{subject.name} is a workload, not a variant of one; from a folder that is "

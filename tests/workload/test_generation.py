@@ -134,6 +134,18 @@ def test_a_comparison_has_speed_perplexity_and_text_of_each(work, rounded, tmp_p
     assert type(done).load(done.save(tmp_path / "done.json")) == done
 
 
+def test_a_recipe_is_applied_first_and_what_is_no_variant_is_refused(work, rounded):
+    wrong = lab.Recipe([{"precision": {"layers": {"nowhere": INT8}}}])
+    original, applied, refused = lab.compare_generation(
+        work, rounded.recipe, wrong, prompt_tokens=4, new_tokens=2, rounds=1
+    ).rows
+    assert applied.name == INT4 and applied.decode
+    assert applied.size_bytes < original.size_bytes
+    assert refused.decode is None and "matches no layer" in refused.failure
+    with pytest.raises(MeasureError, match="is a workload, not a variant of one"):
+        lab.compare_generation(work, work, prompt_tokens=4, new_tokens=2)
+
+
 def test_a_variant_that_is_replayed_has_a_row_equal_to_that_in_torch(work, rounded):
     done = lab.compare_generation(
         work, rounded, prompt_tokens=8, new_tokens=6, engines=["torch", "replay"], rounds=1
