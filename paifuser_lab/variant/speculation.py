@@ -111,7 +111,7 @@ def _take_turn(
         raise MeasureError(
             f"{made.work.name} writes {own!r} as token {place + 1} with a draft of {length} tokens "
             f"and {other!r} without: the two are so near that reading several tokens in a call "
-            "rounds them the other way; load the model in fp32."
+            'rounds them the other way; apply {"precision": "fp32"} to it first.'
         )
     return 1e3 * (ended - began) / len(expected), text
 

@@ -272,7 +272,8 @@ def test_a_text_that_parts_from_greedy_decoding_is_an_error(work, rounded, monke
         return text._replace(tokens=[*text.tokens[:2], 7, *text.tokens[3:]])
 
     monkeypatch.setattr("paifuser_lab.variant.speculation.speculative", parted)
-    with pytest.raises(MeasureError, match=r"as token 3 with a draft of \d tokens"):
+    said = r'as token 3 with a draft of \d tokens .* apply {"precision": "fp32"} to it first'
+    with pytest.raises(MeasureError, match=said):
         lab.speculate(work, rounded, prompt_tokens=4, new_tokens=4, rounds=1)
 
 
