@@ -38,6 +38,10 @@ def test_every_public_name_has_a_docstring_on_the_page_of_functions_or_of_record
     assert set(lab.__all__) <= {name for name, first in headings if first.strip()}
 
 
+def test_the_page_of_functions_is_the_same_from_build_to_build() -> None:
+    assert " at 0x" not in reference["functions"]()
+
+
 def test_every_environment_variable_is_on_its_page() -> None:
     named = {
         name

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from ..errors import StepError
+from ..errors import ShouldStop, StepError
 from ..machine.host import device_name
 from ..model.fold import fold, plan_fold
 from ..model.formats import HALVES
@@ -64,14 +64,12 @@ class Fused:
         }
 
 
-def fusions(
-    subject: Workload | Derived, *, should_stop: Callable[[], bool] = lambda: False
-) -> FusionMap:
+def fusions(subject: Workload | Derived, *, should_stop: ShouldStop | None = None) -> FusionMap:
     """The sites of a model, tried on its example inputs and timed; nothing is changed."""
     work = workload_of(subject)
     own = work.copied()
     every = lambda sites: Switches(set(sites), set(), set())
-    return fuse(own.model.eval(), work, every, should_stop).fusions
+    return fuse(own.model.eval(), work, every, should_stop or (lambda: False)).fusions
 
 
 def fuse(
