@@ -3,7 +3,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 VENV ?= .venv
 # The first number of the NVIDIA driver's version, if there is a driver; from 580 on it runs CUDA 13, before that CUDA 12.
 DRIVER := $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | grep -Eo '^[0-9]+' | head -n 1)
-# The tour needs few packages; the tests need every extra.
+# The tour needs few packages; the tests need every extra but `peers`, which manual comparisons alone need.
 TOUR := backends$(if $(DRIVER),$(shell test $(DRIVER) -ge 580 && echo ,gpu || echo ,gpu12))
 EXTRAS := $(TOUR),cluster,coreml,executorch,fpga,hf,kernels,language,serve,stream,docs,tensorboard,dev
 BIN := $(VENV)/bin

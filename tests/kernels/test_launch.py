@@ -32,6 +32,7 @@ from paifuser_lab.kernels.kernel import DeclinedError, Launch
 from paifuser_lab.kernels.runners import CupyRunner, run_by
 
 ROOT = Path(__file__).parent.parent.parent
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 @pytest.fixture(autouse=True)
@@ -419,9 +420,15 @@ def test_make_installs_the_extra_for_the_driver(tmp_path, version, extra):
     )
 
 
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+def test_make_installs_all_extras_but_those_that_the_pages_name(tmp_path):
+    assert EXTRAS.keys() - extras_of(tmp_path, None) == {"peers", "gpu", "gpu12"}
+    for page in ("README.md", "README.zh.md", "CONTRIBUTING.md"):
+        lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+        (said,) = (line for line in lines if "`make test`" in line)
+        assert {"`peers`", "`gpu`"} <= {*re.findall(r"`\w+`", said)}, page
+
+
 def test_every_extra_for_a_gpu_is_one_of_the_project():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
     for cupy in driver.PACKAGES.values():
-        assert any(requirement.startswith(cupy.package) for requirement in extras[cupy.extra])
+        assert any(requirement.startswith(cupy.package) for requirement in EXTRAS[cupy.extra])
