@@ -47,6 +47,8 @@ def onnx_program(
     what its inputs and outputs are called. The exporter delivers another opset than asked for
     without an error: read it back.
     """
+    from onnx_ir.passes.common import OutputFixPass
+
     # torch's ONNX optimizer folds a 16-bit batch-norm into weights of fp32; the runtimes have
     # optimizers of their own
     optimize = not any(weight.dtype in HALVES for weight in module.parameters())
@@ -61,6 +63,8 @@ def onnx_program(
             opset_version=opset,
         )
         assert program is not None
+        # an input, or a tensor twice, as an output: each output becomes a tensor, with its own name
+        OutputFixPass()(program.model)
         if names is not None:
             _rename(program.model.graph, *names)
         if with_parts:
@@ -75,13 +79,9 @@ def _rename(graph: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
     """Give the graph's inputs and outputs their names; another value of that name gets a longer
     one.
     """
-    wanted = [*zip(graph.inputs, inputs, strict=False)]
-    taken = {id(value) for value, _ in wanted}
-    # an output that is an input as it is keeps that name
-    wanted += [
-        (value, name)
-        for value, name in zip(graph.outputs, outputs, strict=False)
-        if id(value) not in taken
+    wanted = [
+        *zip(graph.inputs, inputs, strict=False),
+        *zip(graph.outputs, outputs, strict=False),
     ]
     chosen = {name for _, name in wanted}
     ours = {id(value) for value, _ in wanted}

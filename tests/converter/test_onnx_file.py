@@ -66,6 +66,31 @@ def test_the_delivered_opset_is_the_one_asked_for_and_names_are_the_models(tmp_p
     assert "LayerNormalization" not in kinds, "it exists from opset 17 on"
 
 
+class Passing(nn.Module):
+    """Outputs an input as it is, and one tensor under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        y = self.line(x)
+        return {"y": y, "mask": mask, "again": y}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_an_input_or_a_tensor_twice_among_the_outputs_has_names_of_its_own(dtype, tmp_path):
+    torch.manual_seed(0)
+    inputs = {"x": torch.randn(2, 4, dtype=dtype), "mask": torch.rand(2, 4, dtype=dtype)}
+    work = lab.Workload(Passing().to(dtype), inputs, name="passing")
+    report = export(work, "onnx", tmp_path / "m.onnx", seconds=0)
+    graph = onnx.load(report.path).graph
+    assert [value.name for value in graph.input] == list(report.inputs) == ["x", "mask"]
+    assert (
+        [value.name for value in graph.output] == list(report.outputs) == ["y", "mask_2", "again"]
+    )
+
+
 def test_metadata_tells_where_a_file_comes_from(tmp_path):
     work = branching()
     variant = lab.apply(work, lab.Recipe([{"precision": {"layers": {"wide": "int8-weights"}}}]))
