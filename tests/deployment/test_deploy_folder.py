@@ -161,7 +161,7 @@ def test_an_image_is_refused_where_nobody_stated_mean_and_std(copied, tmp_path, 
     spec["inputs"][0]["mean"] = None
     (copied / "preprocessing.json").write_text(json.dumps(spec))
     run = loaded(copied, "run", monkeypatch)
-    with pytest.raises(SystemExit, match="no mean and std"):
+    with pytest.raises(SystemExit, match="no mean and std: deploy again with preprocessing"):
         run.answer(io.BytesIO(), ".png")
 
 

@@ -20,7 +20,7 @@ def answer(file, suffix):  # the outputs by name
     if arrays is None:
         from PIL import Image  # pillow is needed for images alone
 
-        mean = spec["mean"] or sys.exit("preprocessing.json has no mean and std; state them there")
+        mean = spec["mean"] or sys.exit("no mean and std: deploy again with preprocessing={...}")
         image = np.asarray(Image.open(file).convert(spec["mode"]).resize(spec["size"][::-1]))
         image = image.reshape(*spec["size"], -1)[..., :: -1 if spec["order"] == "BGR" else 1] / 255
         arrays = ((image - mean) / spec["std"]).transpose(2, 0, 1)[None].astype(spec["dtype"])
