@@ -161,7 +161,7 @@ def portable(source: ModelSource) -> Any:
     return _Files(files, original)
 
 
-def received(source: Any) -> ModelSource:
+def received(source: Any, *, trust: bool = False) -> ModelSource:
     """The model that `portable` made data of."""
     if isinstance(source, _Bare):
         return Workload(
@@ -170,7 +170,7 @@ def received(source: Any) -> ModelSource:
     if not isinstance(source, _Files):
         opened: ModelSource = source
         return opened
-    original = received(source.original) if source.original is not None else None
+    original = received(source.original, trust=trust) if source.original is not None else None
     with tempfile.TemporaryDirectory() as folder:
         for name, content in source.files.items():
             path = Path(folder, name)
@@ -178,6 +178,6 @@ def received(source: Any) -> ModelSource:
             path.write_bytes(content)
         try:
             work = original if isinstance(original, Workload) else None
-            return Variant.load(folder, work, trained=False)
+            return Variant.load(folder, work, trained=False, trust=trust)
         except OSError as error:
             raise StreamError(f"A model could not be unpacked: {first_line(error)}.") from error

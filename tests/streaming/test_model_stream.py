@@ -23,10 +23,12 @@ from paifuser_lab.streaming import Stream
 from paifuser_lab.streaming.frame import Frame
 from paifuser_lab.streaming.model import OpenModel, portable, received
 from paifuser_lab.streaming.model_stream import model_stream, source_of
+from paifuser_lab.streaming.serving import Limits
+from paifuser_lab.streaming.serving.ray_serve import Replica
 from paifuser_lab.streaming.sinks import VideoSink
 from paifuser_lab.streaming.sources import VideoFile
 from paifuser_lab.streaming.stage import FrameError, Result
-from paifuser_lab.streaming.stages import Decode, Encode, Preprocess
+from paifuser_lab.streaming.stages import Decode, Encode, Infer, Preprocess
 from paifuser_lab.streaming.stages.answer import Classes
 from paifuser_lab.zoo.streets import boxed_scenes
 from tests.support.clips import clip, encoded, pictures
@@ -175,6 +177,23 @@ def test_a_model_keeps_its_preprocessing_on_its_way_to_another_process():
     tensor = Preprocess.of(opened).prepared(Frame(image)).tensor
     # blue first
     torch.testing.assert_close(tensor[:, 0, 0], torch.tensor([0.2, -0.4, 1.4]))
+
+
+def test_a_variant_s_code_is_trusted_in_another_process_as_it_was_here(monkeypatch):
+    variant = lab.apply(lab.load("resnet18-tiny"), lab.Recipe(["fold"]))
+    stages = [pickle.dumps(Infer(variant, trust=trust)) for trust in (True, False)]
+    sent, given = portable(variant), []
+
+    def load(folder, *args, trust=False, **options):
+        given.append(trust)
+        return variant
+
+    monkeypatch.setattr(lab.Variant, "load", load)
+    for stage in stages:
+        pickle.loads(stage).open()
+    assert given == [True, False]
+    Replica(sent, {"trust": True}, Limits()).close()
+    assert given == [True, False, True]
 
 
 def test_a_model_that_does_not_state_its_preprocessing_is_named(caplog):

@@ -28,7 +28,8 @@ class Replica(Service):
     """A service in an actor of Ray Serve: one model, whose requests share calls."""
 
     def __init__(self, model: Any, options: dict[str, Any], limits: Limits) -> None:
-        super().__init__(Predictor(received(model), **options), limits)
+        opened = received(model, trust=options.get("trust", False))
+        super().__init__(Predictor(opened, **options), limits)
 
     async def __call__(self, request: Any) -> Any:
         """Answer a request of the proxy."""
@@ -75,9 +76,10 @@ def serve_on_ray(
     """
     check_count("replicas", replicas, error=StreamError)
     serve = ray_serve_module()
-    source = _sent(model, trust=options.get("trust", False))
+    trust = options.get("trust", False)
+    source = _sent(model, trust=trust)
     # what is wrong with the model or the options is said here, before anything is started
-    name = _plain(Predictor(received(source), **options).model.name)
+    name = _plain(Predictor(received(source, trust=trust), **options).model.name)
     stopping = threading.Event()
     is_ours = connect(address, cpus=replicas)
     try:

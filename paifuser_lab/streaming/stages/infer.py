@@ -52,7 +52,7 @@ class Infer:
         self.__dict__.update(state, _turn=threading.Lock(), _shared=_Shared(None))
 
     def open(self) -> None:
-        self.model = received(self.model)
+        self.model = received(self.model, trust=self.trust)
         is_named = isinstance(self.model, str | Path)
         with self._shared.lock:
             if self._shared.opened is None:
