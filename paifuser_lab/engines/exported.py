@@ -149,8 +149,11 @@ class Exported(Engine):
         return self.open_sessions[structure]
 
     def _keep(self, signature: Any, session: Session) -> None:
-        if len(self.sessions) >= MAX_SESSIONS:
-            self.sessions.pop(list(self.sessions)[1])  # never the example's
+        """Keep a session; the oldest of one shape goes, since each holds the weights again."""
+        opened = list(self.open_sessions.values())
+        of_one_shape = [key for key, known in self.sessions.items() if known not in opened]
+        if session not in opened and len(of_one_shape) >= MAX_SESSIONS:
+            self.sessions.pop(of_one_shape[1])  # never the example's
             self.quick.clear()
         self.sessions[signature] = session
 
