@@ -77,11 +77,14 @@ class OpenModel:
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """Channels, height and width, if the model takes one image."""
-        shapes = [shape for shape, _ in self.specs.values()]
-        if len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][0] not in (1, 3):
+        """Channels, height and width, if the model takes one image, whose values are floats."""
+        specs = list(self.specs.values())
+        if len(specs) != 1:
             return None
-        channels, height, width = shapes[0]
+        shape, kind = specs[0]
+        if len(shape) != 3 or shape[0] not in (1, 3) or not kind.is_floating_point:
+            return None
+        channels, height, width = shape
         return channels, height, width
 
     @property
@@ -111,7 +114,15 @@ class OpenModel:
                 f"{self.name} takes {len(self.specs)} tensors ({', '.join(self.specs)}), not "
                 f"{len(found)}."
             )
-        return [tensor.to(device) for tensor in found]
+        return [
+            tensor.to(device, kind if _are_floats(tensor.dtype, kind) else tensor.dtype)
+            for tensor, (_, kind) in zip(found, self.specs.values(), strict=True)
+        ]
+
+
+def _are_floats(own: torch.dtype, wanted: torch.dtype) -> bool:
+    """Whether an example is cast to the model's type: an image is float32 before."""
+    return own.is_floating_point and wanted.is_floating_point
 
 
 def split(output: Any, count: int, name: str) -> list[Any]:

@@ -52,8 +52,8 @@ def model_stream(
     opened_model = OpenModel(model, trust=trust)
     if opened_model.image_shape is None:
         raise StreamError(
-            f"{model} does not take images (1 or 3 channels × height × width), which a stream of "
-            "frames needs."
+            f"{model} does not take images (floats, 1 or 3 channels × height × width), which a "
+            "stream of frames needs."
         )
     opened = source_of(source, batch) if isinstance(source, str | Path) else source
     sink = sink_of(out, getattr(opened, "rate", 25))

@@ -24,6 +24,7 @@ import paifuser_lab as lab
 from paifuser_lab.errors import DataError, StreamError
 from paifuser_lab.parallel.group import is_loopback
 from paifuser_lab.streaming.frame import Frame
+from paifuser_lab.streaming.model import OpenModel
 from paifuser_lab.streaming.serving import Limits, Predictor, Server
 from paifuser_lab.streaming.serving.inputs import _tensor
 from tests.support.clips import encoded, pictures
@@ -222,6 +223,21 @@ def test_a_model_in_bf16_is_answered_in_numbers_that_json_has():
     predictor = Predictor(lab.Workload(Short(), torch.rand(2, 3, 4, 4)))
     example = torch.full((3, 4, 4), 0.5)
     assert predictor([[example]]) == [{"output": {"scores": [0.5, 0.5]}}]
+
+
+def test_an_image_becomes_the_floats_that_the_model_takes():
+    model = nn.Sequential(nn.Conv2d(3, 2, 4), nn.Flatten()).to(torch.bfloat16)
+    predictor = Predictor(lab.Workload(model, torch.rand(2, 3, 4, 4, dtype=torch.bfloat16)))
+    (answer,) = predictor([Frame(pictures(1, 4, 4)[0])])
+    assert len(answer["classes"]) == 2
+
+
+def test_a_model_of_integers_takes_no_images():
+    class Bytes(nn.Module):
+        def forward(self, x):
+            return x.float().mean((2, 3))
+
+    assert OpenModel(lab.Workload(Bytes(), torch.ones(2, 3, 4, 4).byte())).image_shape is None
 
 
 @in_loop
