@@ -13,7 +13,7 @@ from .._files import DISK_FULL, cannot_write, checked_path, replacing
 from ..errors import FileError, StreamError, first_line
 from .frame import Frame
 from .optional import pyarrow, pyav
-from .stage import Result
+from .stage import FrameError, Result
 from .stages.answer import as_json
 from .stages.encode import Encoded, configure
 
@@ -79,20 +79,28 @@ class VideoSink(_FileSink):
         self._stream: Any = None
         self._like: Encoded | None = None
         self._latest: Fraction | None = None
+        self._error: FrameError | None = None  # of the last frame that was set aside
 
     def open(self, token: str | None) -> None:
         super().open(token)
-        self._latest = None
+        self._latest = self._error = None
 
     def write(self, results: Sequence[Result]) -> str | None:
         for result in results:
             if result.error is None:
                 self._append(result.value)
+            else:
+                self._error = result.error
         return None
 
     def _finish(self) -> None:
         if self._container is None:
             self.abort()
+            if self._error is not None:
+                raise StreamError(
+                    f"Every frame for {self.name} was set aside, the last by "
+                    f"{str(self._error).rstrip('.')}; there is no video to write."
+                )
             raise StreamError(f"No frame came for {self.name}; there is no video to write.")
         with self._written():
             self._container.close()

@@ -153,6 +153,10 @@ def test_a_video_refuses_what_it_cannot_hold(tmp_path):
     sink.open(None)
     with pytest.raises(StreamError, match="No frame came"):
         sink.close()
+    sink.open(None)
+    sink.write([Result(0, None, 1.0, error=FrameError("infer", "It is too dark."))])
+    with pytest.raises(StreamError, match="set aside, the last by infer: It is too dark; there"):
+        sink.close()
     assert not list(tmp_path.iterdir())
     small = Encode()([Frame(pictures(1, 32, 32)[0], 40)])[0]
     sink.open(None)
