@@ -41,10 +41,7 @@ def model_card(
         "* Use and limits: it answers as the original does, within the errors below; what the "
         "original may be used for is not known here.",
         "## Run",
-        "`python run.py image.png` (or `.npy`, `.npz`), `python check.py`, `python serve.py`, "
-        "`python batch.py IN OUT`: with `requirements.txt` alone. `Dockerfile` and `kubernetes/` "
-        "run the same scripts; the manifests are valid for their schema, and no cluster has run "
-        "them.",
+        _how_to_run(preprocessing.inputs),
         "## Inputs and outputs",
         _table([_input_row(spec) for spec in preprocessing.inputs]),
         f"Outputs: {', '.join(f'`{_code(name)}`' for name in preprocessing.outputs)}"
@@ -72,6 +69,24 @@ def model_card(
 def _known_licence(work: Workload) -> str:
     """The licence of a model of the zoo; of every other one it is not known."""
     return OURS if work.origin is not None and work.origin.name in zoo.names() else UNKNOWN
+
+
+def _how_to_run(inputs: Sequence[InputSpec]) -> str:
+    """The scripts; an image is promised only where it is the one input, and may come alone."""
+    is_image = len(inputs) == 1 and inputs[0].kind == "image"
+    takes_one = is_image and inputs[0].shape[0] in (None, 1)
+    file = "image.png` (or `.npy`, `.npz`)" if takes_one else "example.npz`"
+    why = (
+        f" No image file can be run, since the model takes {inputs[0].shape[0]} at a time: give "
+        "`.npy` or `.npz`, or deploy with `dynamic=True` (`--dynamic`)."
+        if is_image and not takes_one
+        else ""
+    )
+    return (
+        f"`python run.py {file}, `python check.py`, `python serve.py`, `python batch.py IN OUT`: "
+        f"with `requirements.txt` alone.{why} `Dockerfile` and `kubernetes/` run the same scripts; "
+        "the manifests are valid for their schema, and no cluster has run them."
+    )
 
 
 def _input_row(spec: InputSpec) -> dict[str, str]:

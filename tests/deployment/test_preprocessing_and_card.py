@@ -81,6 +81,15 @@ def test_the_card_says_what_nobody_knows(small):
     assert "Licence of the original: Apache-2.0" in card_of(small, licence="Apache-2.0")
 
 
+def test_the_card_promises_an_image_file_only_where_one_can_be_run(small):
+    image, why = "`python run.py image.png`", "the model takes 2 at a time"
+    assert image in card_of(small)
+    several = card_of(exportable_of(Small(), torch.rand(2, 3, 8, 8)))
+    assert image not in several and why in several and "`dynamic=True`" in several
+    array = card_of(exportable_of(nn.Linear(3, 2), torch.rand(2, 3)))
+    assert image not in array and why not in array
+
+
 def test_a_model_of_the_zoo_has_a_known_licence():
     assert "MIT, as PAIFuser Lab" in card_of(Exportable.of(lab.load("resnet18-tiny")))
 
