@@ -37,7 +37,7 @@ class Stream:
     stage raises is set aside: its result has an `error`. Workers are threads, or with
     `engine="ray"` actors on the cluster at `address` (None starts one on this machine).
 
-    `workers`: how many; by default up to four threads, or an actor on each machine of the cluster.
+    `workers`: how many; by default up to four, or an actor on each machine of a cluster that runs.
     `in_flight`: groups that each worker holds. `window`: groups between the last one consumed and
     the last one read, four a worker by default. `hedge`: how many times its estimate the worker of
     the group that everything waits for may take before another gets it, too; None never.
