@@ -28,6 +28,7 @@ from ..errors import (
 from ..machine import machine_label
 from ..records import Comparison, Deployment, ExporterRow, LayerDifference
 from ..variant.recipe import Recipe
+from ..variant.recipe_checks import order_of, step_of
 from .container import cluster_name, dockerfile, manifests, requirements
 from .folder import replaced_folder, write_manifest
 from .model_card import model_card
@@ -98,7 +99,7 @@ def deployments(
         labels=options.labels,
         is_dynamic=options.dynamic,
     )
-    recipe = Recipe(exportable.recipe, workload=exportable.name)
+    recipe = _recipe_of(exportable)
     so_far = Deployment(
         workload=exportable.name, recipe=recipe.label, machine=machine_label(), is_done=False
     )
@@ -127,6 +128,16 @@ def checked_targets(to: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         target_of(name)
     return tuple(dict.fromkeys((ONNX, *names)))
+
+
+def _recipe_of(exportable: Exportable) -> Recipe:
+    """Its steps, in an order that one recipe can have: those of a saved folder may end with an
+    engine, and a variant of that goes on with others.
+    """
+    steps = [step_of(each, "a step") for each in exportable.recipe]
+    engines = [step for step in steps if step.is_last]
+    others = sorted((step for step in steps if not step.is_last), key=order_of)
+    return Recipe([*others, *engines[-1:]], workload=exportable.name)
 
 
 def _exported(

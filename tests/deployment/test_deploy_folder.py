@@ -133,6 +133,14 @@ def test_the_record_lists_every_file_with_its_hash(deployed):
     assert type(record).load(record.save(target.parent / "record.json")) == record
 
 
+def test_a_variant_of_a_model_with_an_engine_is_deployed_with_the_steps_of_both(work, tmp_path):
+    engine = {"backend": {"name": "eager", "threads": 1}}
+    saved = lab.apply(work, lab.Recipe([engine])).save(tmp_path / "saved")
+    variant = lab.apply(lab.load(saved, work=work), lab.Recipe(["fold"]))
+    record = lab.deploy(variant, tmp_path / "out", seconds=0)
+    assert record.recipe == lab.Recipe(["fold", engine]).label and record.folder
+
+
 def test_an_image_is_scaled_as_the_preprocessing_says(deployed, work, tmp_path, monkeypatch):
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "image.png")
