@@ -14,7 +14,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 import paifuser_lab as lab
 from paifuser_lab.accelerate.loop import MOST_NOTES
 from paifuser_lab.accelerate.watcher import MOST_LOSSES
-from tests.support.training_loops import accelerated, batch, made, product, trained
+from tests.support.training_loops import accelerated, batch, made, metered, product, trained
 
 BACKWARD, SCALE = torch.autograd.backward, torch.amp.GradScaler.scale
 
@@ -107,6 +107,14 @@ def test_a_loop_at_rest_is_judged_anew_when_another_one_or_other_layers_come(mon
         trained(other, other_optimizer, 40, work=meter.work)
         assert is_watched(other) == (True, True, True)
         assert any("another loop has begun" in note for note in lab.status().notes)
+
+
+def test_memory_reuse_is_proven_and_raced_in_a_loop_of_short_steps(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch, short()) as meter:
+        lab.enable_memory_reuse()
+        trained(model, optimizer, 300, work=meter.work)
+        assert lab.status()["memory_reuse"].state == "on"
 
 
 def test_a_loop_of_several_optimizers_stays_at_rest(monkeypatch):

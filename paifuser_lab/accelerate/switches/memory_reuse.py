@@ -44,6 +44,9 @@ class MemoryReuse(Switch):
     def is_ready(self) -> bool:
         return bool(self.proven)
 
+    def is_pending(self, course: Course) -> bool:
+        return not self.proven and any(map(_activations, course.examples))
+
     def tend(self, course: Course, *, is_on: bool) -> str:
         """Prove each model once."""
         unproven = (item for item in course.examples.items() if item[0] not in self.proven)
