@@ -20,6 +20,7 @@ from .._files import make_folder
 from ..errors import PaifuserError
 from ..model.weights import save_weights
 from ..records import Record
+from ..variant.trust import names_function
 from ..zoo import names, trained_names
 from .bench import Json
 from .loading import Trust, load_model
@@ -167,8 +168,9 @@ def _run_in_processes(path: Path, arguments: list[str], processes: int, restarts
 
 
 def _untrained(model: str, seed: int, *, trained: bool) -> dict[str, Any]:
-    """The options to load a model of ours with, which comes trained unless it is told not to."""
-    options: dict[str, Any] = {"seed": seed} if model in names() else {}
+    """The options to load a model with; one of ours comes trained unless it is told not to."""
+    is_seeded = model in names() or names_function(model)
+    options: dict[str, Any] = {"seed": seed} if is_seeded else {}
     return options | ({"trained": trained} if model in trained_names() else {})
 
 

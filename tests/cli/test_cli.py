@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import paifuser_lab as lab
 from paifuser_lab._files import asset
@@ -198,6 +200,25 @@ def test_a_training_goes_on_with_the_plan_that_its_checkpoint_was_made_with(
         code, out, err = command(*arguments, "--precision", "auto", "--learning-rate", 0.01)
         assert code == 0, err
     assert "nothing was trained anew" in out and len(plans) == 1
+
+
+def test_the_seed_of_a_training_seeds_the_weights_that_a_function_makes(command, tmp_path):
+    (tmp_path / "seeded_net.py").write_text(
+        "import torch\nimport paifuser_lab as lab\n"
+        "def make():\n"
+        "    batch = torch.ones(2, 4), torch.tensor([0, 1])\n"
+        "    loss = torch.nn.functional.cross_entropy\n"
+        "    return lab.Workload(torch.nn.Linear(4, 3), batch[0], loss=loss, train=[batch])\n"
+    )
+    weights = []
+    for seed in (1, 1, 2):
+        code, _, err = command(
+            "train", f"{tmp_path / 'seeded_net.py'}:make", "--seed", seed, "--epochs", 1,
+            "--learning-rate", 0.01, "--out", tmp_path / str(len(weights)),
+        )  # fmt: skip
+        assert code == 0, err
+        weights.append(load_file(tmp_path / str(len(weights)) / "weights.safetensors")["weight"])
+    assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
 
 
 SCRIPT = """
