@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..errors import ParallelError
-from .group import Group
+from .group import Group, agree, facts_of, join
 
 BLOCK = 256  # values that share a scale
 LEVELS = 127
@@ -124,6 +124,17 @@ class Exchange:
             f"{what} not finite on {'; '.join(found) or 'a rank that cannot be told'}; it was not "
             "exchanged into the weights. Look at that rank's data, or lower the learning rate."
         )
+
+
+def make_equal(model: nn.Module) -> None:
+    """Give every rank the weights and buffers of rank 0, where all have the same model; DTensors,
+    which are divided already, stay.
+    """
+    group = join()
+    agree(group, facts_of(model))
+    tensors = [tensor.data for tensor in (*model.parameters(), *model.buffers())]
+    whole = [tensor for tensor in tensors if type(tensor) is Tensor]
+    Exchange(group, Traffic()).from_first(whole)
 
 
 class CompressedMean:

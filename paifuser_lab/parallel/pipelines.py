@@ -27,6 +27,7 @@ from ..records.parallel import bubble
 from ..workload import Inputs, Workload
 from ..workload.data import first_batches
 from .chain import Chain, PartCost
+from .exchange import make_equal
 from .schedules import equal_split, partition, predicted_schedule, simulate, tasks_of
 
 
@@ -41,10 +42,10 @@ def pipeline(
 ) -> Pipeline:
     """This process's stage of a workload's model, with its schedule; every process calls it alike.
 
-    The layers are split by the times in `profile`, a record of `lab.profile(work, backward=True)`,
-    or without it by times that rank 0 measures here; no stage has more than `limit` bytes of
-    parameters. With `begins="equal"` they have equal numbers of layers instead. The batch is cut
-    into equal microbatches, and the loss is the mean of theirs.
+    Weights become those of rank 0. The layers are split by the times in `profile`, a record of
+    `lab.profile(work, backward=True)`, or without it by times that rank 0 measures here; no stage
+    has more than `limit` bytes of parameters. With `begins="equal"` they have equal numbers of
+    layers instead. The batch is cut into equal microbatches, and the loss is the mean of theirs.
     """
     if not dist.is_initialized():
         raise ParallelError(
@@ -53,7 +54,9 @@ def pipeline(
     stages = dist.get_world_size()
     tasks_of(schedule, stages, microbatches)
     inputs, target = batch_of(work)
-    chain = Chain(work.model, part_of(inputs, microbatches, work.name), name=work.name)
+    part = part_of(inputs, microbatches, work.name)
+    make_equal(work.model)
+    chain = Chain(work.model, part, name=work.name)
     costs = _agreed(chain, work, target_part(inputs, target, microbatches), profile)
     split, starts = _begins(costs, stages, profile, limit, begins)
     predicted = predicted_schedule(work.name, costs, starts, schedule, microbatches, split=split)

@@ -8,6 +8,8 @@ weight in one piece; query, key and value in one weight, as here, each have to b
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -21,6 +23,7 @@ from ..model.copying import copied
 from ..model.weights import parameter_count
 from ..records import TensorBlock, TensorPlan
 from ..workload import Inputs, Workload
+from .exchange import make_equal
 from .tensor_blocks import Block, Division, apply_integers, blocks_of, divide, in_rank_order
 
 
@@ -35,7 +38,8 @@ def tensor_parallel(work: Workload) -> TensorParallel:
     """Divide the blocks of a workload's model, in place, among all processes.
 
     Each process calls it alike, gives every batch to the model as a whole, and steps its optimizer
-    over the model's parameters; outputs and gradients are those of the whole model.
+    over the model's parameters; outputs and gradients are those of the whole model. Weights and
+    torch's random numbers become those of rank 0.
     """
     if not dist.is_initialized():
         raise ParallelError(
@@ -43,6 +47,7 @@ def tensor_parallel(work: Workload) -> TensorParallel:
             "starts."
         )
     mesh = init_device_mesh(work.device.type, (dist.get_world_size(),))
+    make_equal(work.model)
     plan, divisions = _divisions(work.model, work.inputs, mesh.size(), work.name)
     if not divisions:
         raise ParallelError(
@@ -51,6 +56,7 @@ def tensor_parallel(work: Workload) -> TensorParallel:
         )
     for division in divisions:
         _divide(work.model, division, mesh)
+    _share_random_state(work.device)
     return TensorParallel(work.model, plan, divisions)
 
 
@@ -129,6 +135,17 @@ def _divide(model: nn.Module, division: Division, mesh: DeviceMesh) -> None:
         row = model.get_submodule(block.row)
         assert isinstance(row, nn.Linear)
         model.set_submodule(block.row, RowParallelLinear(row, mesh))
+
+
+def _share_random_state(device: torch.device) -> None:
+    """Let every rank draw the random numbers of rank 0: what is not divided is equal on all."""
+    is_gpu = device.type == "cuda"
+    states: list[Any] = [torch.get_rng_state()]
+    states += [torch.cuda.get_rng_state(device)] if is_gpu else []
+    dist.broadcast_object_list(states, 0)
+    torch.set_rng_state(states[0])
+    if is_gpu:
+        torch.cuda.set_rng_state(states[1], device)
 
 
 class _Parallel(nn.Module):

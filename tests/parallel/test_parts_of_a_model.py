@@ -30,6 +30,13 @@ def test_a_divided_model_trains_to_the_weights_of_one_process(ranks, name):
         assert result["loss"] < EQUAL
 
 
+def test_processes_that_make_other_weights_and_draw_other_numbers_become_equal_to_the_first(ranks):
+    first, second = (rank["unseeded"] for rank in ranks)
+    assert first["losses"] == second["losses"]
+    assert first["weights"] == second["weights"]
+    assert first["cut"] == second["cut"] == 0
+
+
 def test_each_process_has_what_the_plan_says(ranks):
     for rank in ranks:
         for name, blocks in (("cnn", 1), ("vit", 4), ("gpt-like", 4)):

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.parallel_equal import descent
@@ -151,6 +152,26 @@ def exchanges() -> dict[str, Any]:
     }
 
 
+def unseeded() -> dict[str, Any]:
+    """Models that each process makes with other weights, and then trains or cuts."""
+    torch.manual_seed(dist.get_rank())
+    block = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+    x = torch.ones(4, 8)
+    work = Workload(nn.Sequential(block, nn.Dropout()), x, loss=F.mse_loss, train=[(x, x)])
+    parallel = tensor_parallel(work)
+    losses = trained_alone(work, 2)
+    state = parallel.whole_model().state_dict()
+    cut = MODELS["cnn"]()
+    for weight in cut.model.parameters():
+        weight.data += dist.get_rank()
+    stage = pipeline(cut, begins="equal")
+    return {
+        "losses": losses,
+        "weights": {name: value.tolist() for name, value in state.items()},
+        "cut": largest_difference(stage.whole_model(), MODELS["cnn"]().model),
+    }
+
+
 def everything(folder: str) -> dict[str, Any]:
     """All checks of one of two ranks."""
     return {
@@ -164,4 +185,5 @@ def everything(folder: str) -> dict[str, Any]:
         },
         "refusals": refusals(),
         "exchanges": exchanges(),
+        "unseeded": unseeded(),
     }
