@@ -60,7 +60,8 @@ class Learner:
         )
         # in the optimizer's order
         self.weights = [weight for group in groups for weight in group["params"]]
-        self._narrowed = to_bf16_weights(model) if self.plan.weights == "bf16" else []
+        # with what they were in fp32, until they change
+        self._narrowed = to_bf16_weights(model) if self.plan.weights == "bf16" else {}
         make = partial(_optimizer, plan=plan)
         self.optimizer: torch.optim.Optimizer | RoundedOptimizer = (
             RoundedOptimizer(groups, make, self.plan.rounding)
@@ -82,11 +83,15 @@ class Learner:
         return float(self.scaler.get_scale())
 
     def release(self) -> None:
-        """Give weights that were stored in bf16 their fp32 back, with the same values, so that the
-        model runs as before.
+        """Give weights that were stored in bf16 their fp32 back, so that the model runs as before:
+        with the same values, or with those of before where nothing was trained.
         """
-        for weight in self._narrowed:
-            weight.data, weight.grad = weight.data.float(), None
+        for weight, before in self._narrowed.items():
+            weight.data, weight.grad = weight.data.float() if before is None else before, None
+
+    def forget_fp32(self) -> None:
+        """Hold the values that weights in bf16 had in fp32 no more: these are trained now."""
+        self._narrowed = dict.fromkeys(self._narrowed)
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
@@ -129,6 +134,7 @@ class Learner:
         if is_finite and self.plan.clip is not None:
             nn.utils.clip_grads_with_norm_(self.weights, self.plan.clip, norm)
         if is_finite:
+            self.forget_fp32()  # before the optimizer makes its state, which is larger
             self.scaler.step(self.optimizer)  # type: ignore[arg-type]
             self.scaler.update()
         elif self.scaler.is_enabled():

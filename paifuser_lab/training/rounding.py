@@ -23,17 +23,17 @@ NORMS = (
 )
 
 
-def to_bf16_weights(model: nn.Module) -> list[nn.Parameter]:
-    """Store a model's weights in bf16, in place, and return those; norms keep theirs, which mixed
-    operators expect in fp32.
+def to_bf16_weights(model: nn.Module) -> dict[nn.Parameter, Tensor | None]:
+    """Store the weights that a model trains in bf16, in place, and return those with their values
+    in fp32; norms keep theirs, which mixed operators expect in fp32.
     """
-    narrowed: list[nn.Parameter] = []
+    narrowed: dict[nn.Parameter, Tensor | None] = {}
     for module in model.modules():
         if not isinstance(module, NORMS):
             for weight in module.parameters(recurse=False):
-                if weight.dtype == torch.float32:
+                if weight.requires_grad and weight.dtype == torch.float32:
+                    narrowed[weight] = weight.data
                     weight.data = weight.data.to(torch.bfloat16)
-                    narrowed.append(weight)
     return narrowed
 
 

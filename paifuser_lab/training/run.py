@@ -289,6 +289,8 @@ class Run:
             self.valid, self.seconds = checkpoint, checkpoint.seconds
             self.began_from = checkpoint.began_from
             self._restore()
+            if self.losses:
+                self.learner.forget_fp32()
 
     def _restore(self) -> None:
         """Restore the last valid checkpoint."""

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab.errors import StepError, StoppedError
+from paifuser_lab.errors import PaifuserError, StepError, StoppedError
 from paifuser_lab.training.rounding import RoundedOptimizer, stochastically_rounded, to_bf16_weights
-from tests.support.training_runs import everything, stopping_after, work
+from tests.support.training_runs import Dicey, everything, stopping_after, work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STEPS, RATE = 200, 1e-4
@@ -69,6 +69,28 @@ def test_norms_keep_their_weights_in_fp32():
     to_bf16_weights(model)
     kinds = [{weight.dtype for weight in layer.parameters()} for layer in model]
     assert kinds == [{torch.bfloat16}, {torch.float32}, {torch.float32}]
+
+
+def test_frozen_weights_stay_as_they_are():
+    frozen = work()
+    frozen.model.first.requires_grad_(False)
+    before = frozen.model.first.weight.clone()
+    lab.train(frozen, weights="bf16", epochs=1)
+    assert torch.equal(frozen.model.first.weight, before)
+
+
+def test_a_training_that_is_refused_rounds_nothing(tmp_path):
+    path = tmp_path / "run.safetensors"
+    lab.train(work(), weights="bf16", epochs=1, checkpoint=path)
+    for options, message in (
+        ({"checkpointed": ("nowhere",)}, "'nowhere' is no layer"),
+        ({"checkpoint": path}, "began from other weights"),
+    ):
+        refused = work(Dicey())
+        hash_before = everything(refused.model)
+        with pytest.raises(PaifuserError, match=message):
+            lab.train(refused, weights="bf16", epochs=1, **options)
+        assert everything(refused.model) == hash_before
 
 
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic", "kahan"])
