@@ -8,7 +8,9 @@ fused.report(x, y)   # its error, and both timed in turn; what is slower is not 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
+from types import CellType
 from typing import Any
 
 import torch
@@ -95,6 +97,7 @@ class FasterFunction:
 def fused_function(function: Callable[..., Any]) -> FasterFunction:
     """The function with its matrix products fused with what follows; without any, by Inductor."""
     _check_callable(function)
+    held = _held_by(function)
     try:
         with TRACING:
             tracer = fx.Tracer()
@@ -117,9 +120,26 @@ def fused_function(function: Callable[..., Any]) -> FasterFunction:
     def fused(*args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled() and wants_gradient(*_tensors_in(args, kwargs), *outside):
             return function(*args, **kwargs)  # the fused product has no gradient
+        if any(map(operator.is_not, _held_by(function), held)):
+            return function(*args, **kwargs)  # the fused form has what was replaced
         return module.forward(*args, **kwargs)
 
     return FasterFunction(function, fused, "fused product")
+
+
+def _held_by(function: Callable[..., Any]) -> list[Any]:
+    """What the function's closure and the globals that it names hold now."""
+    cells = getattr(function, "__closure__", None) or ()
+    names = getattr(getattr(function, "__code__", None), "co_names", ())
+    known = getattr(function, "__globals__", {})
+    return [*map(_content, cells), *map(known.get, names)]
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return None
 
 
 def compiled_function(function: Callable[..., Any]) -> FasterFunction:

@@ -57,6 +57,15 @@ def test_a_function_may_take_tensors_from_outside():
     torch.testing.assert_close(gradient, w.grad)
 
 
+def test_a_tensor_from_outside_that_is_replaced_is_not_computed_with_any_more():
+    x, w = operands()
+    function = lambda x: torch.relu(x @ w.T + 0.5)
+    fused = lab.enable_operator_fusion(function)
+    w = w + 1
+    with torch.no_grad():
+        torch.testing.assert_close(fused(x), function(x), rtol=1e-4, atol=1e-5)
+
+
 def test_a_function_that_branches_on_its_values_is_refused_with_the_other_call_named():
     def branching(x):
         return x if x.sum() > 0 else -x
