@@ -179,12 +179,14 @@ def test_a_limit_that_is_met_needs_no_checkpoint_and_one_that_cannot_be_takes_al
     assert len(tight.layers) == 4 and not tight.is_within and not tight.is_proven
 
 
-def test_a_model_without_blocks_is_refused():
+def test_a_model_without_blocks_is_refused_where_it_does_not_fit():
     model = nn.Sequential(nn.Linear(4, 3))
     data = [(torch.zeros(2, 4), torch.zeros(2, dtype=torch.long))]
     subject = lab.Workload(model, data[0][0], loss=F.cross_entropy, train=data)
     with pytest.raises(MeasureError, match="has no repeated blocks to checkpoint"):
-        plan_checkpoints(subject, "1 GB")
+        plan_checkpoints(subject, 10)
+    plan = plan_checkpoints(subject, "1 GB", measured=False)
+    assert plan.layers == () and plan.is_within and "0 of 0 blocks" in str(plan)
 
 
 MS = {"a": {"fp32": 4.0, "bf16": 2.0, "fp16": 1.0}, "b": {"fp32": 4.0, "bf16": 1.0, "fp16": 0.9}}

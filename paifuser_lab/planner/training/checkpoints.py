@@ -61,13 +61,13 @@ def plan_checkpoints(
     work, allowed = workload_of(subject), bytes_of(limit)
     loss_of(work)
     names = repeated_blocks(work.model)
-    if not names:
+    step = options_of(train=True, **options)
+    plain = _predicted(work, step, ())
+    if not names and plain > allowed:
         raise MeasureError(
             f"{work.name} has no repeated blocks to checkpoint; name layers yourself: "
             "lab.train(work, checkpointed=[…])."
         )
-    step = options_of(train=True, **options)
-    plain = _predicted(work, step, ())
     blocks, step_ms = _measured_blocks(work, step, names)
     chosen, peak, is_proven = _Problem(work, step, blocks, allowed).solved(plain)
     longer, interval = _longer(work, step, chosen) if measured else (None, None)
