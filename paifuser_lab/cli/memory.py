@@ -58,6 +58,9 @@ def memory(
     would reserve.
     """
     if subject.endswith(SNAPSHOTS):
+        of_model = {"--train": train, "--batch": batch, "--limit": limit, "--input": shapes}
+        if given := [option for option, value in of_model.items() if value]:
+            raise FileError(f"{given[0]} is for a model; {subject} is a snapshot's file.")
         _show_snapshot(Path(subject), device, html, json, replay=replay)
         return
     if device is not None:

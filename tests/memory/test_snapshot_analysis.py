@@ -309,3 +309,6 @@ def test_the_command_prints_the_record_and_writes_the_page(folder, command, tmp_
     assert "<svg" in page.read_text() and MemorySnapshot.load(saved).replay is not None
     code, out, _ = command("memory", path, "--no-replay")
     assert code == 0 and "simulator" not in out
+    for option in (("--train",), ("--batch", 2), ("--limit", "8 GB"), ("--input", "1x3")):
+        code, _, err = command("memory", path, *option)
+        assert code == 2 and f"{option[0]} is for a model; {path} is a snapshot's file." in err
