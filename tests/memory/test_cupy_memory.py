@@ -77,6 +77,17 @@ def test_without_cupy_the_extra_is_named(monkeypatch):
         pass
 
 
+def test_without_a_gpu_cupy_s_allocator_stays(monkeypatch):
+    cupy, cuda = FakeCupy(), FakeCuda()
+    monkeypatch.setattr(cuda, "is_available", lambda: False)
+    with (
+        pytest.raises(PoolError, match="CuPy in torch's memory needs a GPU that torch can use"),
+        cupy_in_torch_memory(cupy=cupy, cuda=cuda),
+    ):
+        pass
+    assert cupy.allocator is cupy.before
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_cupy_s_arrays_live_in_torch_s_memory_on_a_gpu():

@@ -62,6 +62,12 @@ def test_the_pools_of_a_device_are_listed_apart(cuda):
     assert [each.held_bytes for each in pools_of(1, cuda=cuda)] == [4 * KB]
 
 
+def test_without_a_gpu_there_are_no_pools_to_list(cuda, monkeypatch):
+    monkeypatch.setattr(cuda, "is_available", lambda: False)
+    with pytest.raises(PoolError, match="A memory pool on CUDA needs a GPU that torch can use"):
+        pools_of(cuda=cuda)
+
+
 def test_a_pool_routes_its_own_thread_and_calls_inside_end_nothing(cuda):
     pool, seen = pool_of(cuda), []
     with pool:

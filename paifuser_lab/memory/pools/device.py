@@ -54,10 +54,20 @@ def sums_of(segments: Iterable[Mapping[str, Any]]) -> BlockSums:
     )
 
 
+def _check_gpu(cuda: Any, what: str) -> None:
+    """Raise where torch can use no GPU."""
+    if not cuda.is_available():
+        raise PoolError(
+            f"{what} needs a GPU that torch can use, and there is none; lab.memory_pool() is the "
+            "CPU's."
+        )
+
+
 def pools_of(device: int | None = None, *, cuda: Any = torch.cuda) -> tuple[MemoryPoolUse, ...]:
     """Every pool of the caching allocator on a device, torch's own first. The others are private
     ones, as CUDA graphs have: torch's statistics count what they hold as free.
     """
+    _check_gpu(cuda, "A memory pool on CUDA")
     index = cuda.current_device() if device is None else device
     by_pool: dict[PoolId, list[Mapping[str, Any]]] = defaultdict(list)
     for segment in cuda.memory_snapshot(include_traces=False):
@@ -137,11 +147,7 @@ class DevicePool(MemoryPool):
         cuda: Any = torch.cuda,
     ) -> None:
         super().__init__(name, limit_bytes)
-        if not cuda.is_available():
-            raise PoolError(
-                "A memory pool on CUDA needs a GPU that torch can use, and there is none; "
-                "lab.memory_pool() is the CPU's."
-            )
+        _check_gpu(cuda, "A memory pool on CUDA")
         if is_hard and limit_bytes is None:
             raise PoolError("A hard limit needs a size; give limit='8 GB', or leave hard=False.")
         self._cuda, self.is_hard = cuda, is_hard
@@ -231,6 +237,7 @@ def cupy_in_torch_memory(
     """Let CuPy allocate from torch's allocator and run on torch's current stream; arrays that live
     on afterwards stay valid, and are freed to torch.
     """
+    _check_gpu(cuda, "CuPy in torch's memory")
     cupy = cupy or optional_module("cupy", extra="gpu", needed_for="CuPy in torch's memory")
     index = cuda.current_device() if device is None else device
 
