@@ -133,7 +133,7 @@ class Prune(Step):
         model, before = draft.module, parameter_count(draft.module)
         structure = couple(model, draft.work.inputs)
         problem = CutProblem(draft.work, model, structure, draft.threads, draft.should_stop)
-        shares = self._shares(problem)
+        shares, ungrouped = self._shares(problem)
         importance = self.importance or default_importance(draft.work)
         with running(model):
             scores, score_notes = unit_scores(problem, importance, self.seed)
@@ -147,6 +147,7 @@ class Prune(Step):
         original = copy.deepcopy(model) if repairs else model
         draft.remembered = cut_and_remember(model, structure, removed, proven.left_alone)
         draft.notes += cut_notes(problem, to_remove, proven, importance, before) + score_notes
+        draft.notes += ungrouped
         if repairs:
             lost = shrunk_layers(original, model, structure, removed)
             draft.notes += refit_model(draft.work, original, model, lost, repairs)
@@ -157,21 +158,30 @@ class Prune(Step):
         """Remove the same channels from the same weights."""
         cut_again(draft.module, remembered)
 
-    def _shares(self, problem: CutProblem) -> Shares:
-        """For each group that can lose units its share set by name; None if no pattern names it."""
+    def _shares(self, problem: CutProblem) -> tuple[Shares, list[str]]:
+        """For each group that can lose units its share set by name, None if no pattern names it;
+        and why named layers that are in no group stay whole. Raises if no named layer can be cut.
+        """
         groups, protected = problem.groups, self._picked(problem, *self.protect)
         shares: Shares = {
             index: None
             for index, group in enumerate(groups)
             if group.pinned is None and not protected & set(group.layers)
         }
+        grouped = {layer for group in groups for layer in group.layers}
+        barred: list[str] = []
+        ungrouped: list[str] = []
         for pattern, ratio in self.layers.items():
             picked = self._picked(problem, pattern)
             chosen = [index for index in shares if picked & set(groups[index].layers)]
             if not chosen:
-                raise StepError(why_not_cut(problem, sorted(picked), protected))
+                barred.append(why_not_cut(problem, sorted(picked), protected))
+                ungrouped += [] if picked & grouped else barred[-1:]
             shares |= dict.fromkeys(chosen, 1 - ratio)
-        return shares
+        # one threshold over all layers also names those of which none can go
+        if barred and all(share is None for share in shares.values()):
+            raise StepError(barred[0])
+        return shares, ungrouped
 
     def _proven(
         self, problem: CutProblem, shares: Shares, scores: list[Scores]

@@ -195,6 +195,14 @@ def test_layers_have_their_own_ratios_and_protected_ones_keep_all():
     assert [module.body[index][0].out_channels for index in range(3)] == [8, 24, 32]
 
 
+def test_named_layers_that_cannot_be_cut_do_not_keep_the_others_whole():
+    work = work_of(plain(), images(size=16))
+    variant = pruned(work, ratio=None, layers={"head": 0.5, "body.0.0": 0.25, "body.0.2": 0.5})
+    assert variant.module.body[0][0].out_channels == 12 and variant.module.head.out_features == 10
+    assert any(note.startswith("stays whole: 'head'") for note in variant.notes)
+    assert any("'body.0.2' (ReLU) cannot lose a channel" in note for note in variant.notes)
+
+
 def test_the_global_scope_removes_more_from_less_important_layers():
     work = work_of(plain(), images(size=16))
     with torch.no_grad():
