@@ -18,6 +18,7 @@ from paifuser_lab.model.layers import (
     is_pointwise,
     is_transposed_linear,
     owners_of_weights,
+    tied_layers,
 )
 
 PACKAGE = Path(__file__).parents[2] / "paifuser_lab"
@@ -77,6 +78,13 @@ def test_a_tied_weight_has_several_owners():
     model = nn.ModuleDict({"a": nn.Linear(2, 2, bias=False), "b": nn.Linear(2, 2, bias=False)})
     model["b"].weight = model["a"].weight
     assert list(owners_of_weights(model).values()) == [["a", "b"]]
+    assert tied_layers(model) == [["a", "b"]] and tied_layers(model, ["b"]) == []
+
+
+def test_a_shared_bias_ties_no_layers():
+    model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    model["b"].bias = model["a"].bias
+    assert tied_layers(model) == []
 
 
 def test_no_other_module_defines_these_functions():

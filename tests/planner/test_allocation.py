@@ -52,7 +52,7 @@ from paifuser_lab.records import (
     Record,
     Sensitivity,
 )
-from tests.support.models import Tied, ids
+from tests.support.models import SharedBias, Tied, ids
 
 ALL = ("fp32", "bf16", "int8", "int4-weights")
 KINDS = ("loss", "latency_ms", "size_bytes")
@@ -424,6 +424,18 @@ def test_layers_that_share_a_weight_share_its_format_and_its_bytes(pace, own_cac
         assert point.size_bytes == weights_bytes(model)
         seen.add((point.formats["table"], point.formats["head"]))
     assert len(seen) > 1 and all(table == head for table, head in seen)
+
+
+def test_a_bias_that_another_module_has_too_bars_no_integers(pace, own_cache):
+    work = Workload(SharedBias(), ids(), name="tied")
+    names = ("fp32", "bf16", "int4-weights")
+    allocation = plan_precision(
+        work, size_bytes=1e6, sensitivity=sensitivity_of(work), formats=names
+    )
+    points = allocation.everything
+    assert {"int4-weights"} in [{one.formats["table"], one.formats["head"]} for one in points]
+    for one in points:
+        lab.apply(work, Recipe(one.recipe_steps))
 
 
 def test_a_format_that_one_of_them_was_not_timed_in_is_none_of_the_others(

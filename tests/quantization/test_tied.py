@@ -13,7 +13,7 @@ from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import StepError
 from paifuser_lab.model.weights import parameter_count, weights_bytes
 from paifuser_lab.quantization import QuantizedLayer
-from tests.support.models import Tied, ids
+from tests.support.models import SharedBias, Tied, ids
 from tests.support.precision import chosen
 
 WEIGHTS_ONLY = ("int8-weights", "int4-weights")
@@ -73,6 +73,13 @@ def test_an_activation_is_not_rounded_for_one_of_them() -> None:
     model: Any = variant.module
     assert model.head.weight is model.table.weight
     assert any("layer 'head' stays as it is" in note for note in variant.reports[0].notes)
+
+
+def test_a_shared_bias_does_not_keep_a_layer_whole() -> None:
+    work = Workload(SharedBias(), ids(), name="tied", test=[(ids(), None)])
+    model: Any = chosen(work, default="int8-weights").module
+    assert model.head.values is model.table.values
+    assert torch.equal(model.head.bias, model.bias)
 
 
 def test_compensation_leaves_a_shared_weight_alone() -> None:

@@ -96,6 +96,14 @@ class Tied(nn.Module):
         return self.head(self.body(self.table(ids)))
 
 
+class SharedBias(Tied):
+    """The head's bias is also the model's own, as in transformers' BERT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head.bias = self.bias = nn.Parameter(torch.rand(7))
+
+
 class Branching(nn.Module):
     """Its forward branches on the batch size, which an exported file cannot."""
 

@@ -113,6 +113,7 @@ class _Choices:
 
     @cached_property
     def _possible(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        known = {row.layer for row in self.sensitivity.rows}
         possible = {}
         for around, planned in product(self.arounds, self.layers):
             names = tuple(
@@ -122,6 +123,7 @@ class _Choices:
                 and all(
                     name == "fp32" or self.sensitivity.predicted(layer, name) is not None
                     for layer in planned.tied
+                    if layer in known
                 )
             )
             possible[around, planned.layer] = names or (around,)

@@ -18,7 +18,7 @@ from ...model.copying import copied
 from ...model.fold import fold, plan_fold
 from ...model.formats import FLOATS, Range
 from ...model.graph import Graph
-from ...model.layers import channel_of, tied_layers
+from ...model.layers import channel_of, owners_of_weights, tied_layers
 from ...model.watch import describe, watching
 from ...profiler.operators import is_channels_last
 from ...quantization import handovers, obstacles_of, trace_graph
@@ -112,8 +112,17 @@ def why_fixed(
     """Why a layer cannot have a format among others in `around`; None where it can."""
     if name == around:
         return None
+    if name in FLOATS and (other := _other_sharing(work.model, set(planned.tied))) is not None:
+        return f"it shares a parameter with '{other}'"
     chosen = dict.fromkeys(planned.tied, "int8-weights" if name in FLOATS else name)
     return obstacles_of(work.model, graph, chosen).get(planned.layer)
+
+
+def _other_sharing(model: nn.Module, tied: set[str]) -> str | None:
+    """A module that does not have the weight of these layers, but another parameter of one."""
+    groups = (set(owners) for owners in owners_of_weights(model).values())
+    others = (owners - tied for owners in groups if owners & tied)
+    return next((min(other) for other in others if other), None)
 
 
 def _likeness(module: nn.Module, norm: nn.Module | None, inputs: Tensor) -> str:
