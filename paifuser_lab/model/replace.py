@@ -6,6 +6,10 @@ from torch import nn
 
 
 def replace_layer(root: nn.Module, layer: str, new: nn.Module) -> None:
-    """Replace a layer by another module, which takes over its training mode."""
-    parent, _, name = layer.rpartition(".")
-    setattr(root.get_submodule(parent), name, new.train(root.get_submodule(layer).training))
+    """Replace a layer, under each of its names, by a module that takes over its training mode."""
+    old = root.get_submodule(layer)
+    new.train(old.training)
+    for parent in list(root.modules()):
+        for name, child in list(parent._modules.items()):
+            if child is old:
+                setattr(parent, name, new)

@@ -24,6 +24,7 @@ from paifuser_lab.model.weights import weights_bytes
 from paifuser_lab.quantization import (
     Calibration,
     Int8Tensor,
+    QuantizedLayer,
     Requantization,
     calibrate,
     count_conversions,
@@ -295,6 +296,17 @@ def test_layers_that_are_called_several_times_are_counted_at_each_call():
     work = Workload(Repeated(), torch.randn(8, 4))
     notes = lab.apply(work, lab.Recipe([{"precision": "int8"}])).notes
     assert any("3 tensors to int8" in note and "; 0 layers receive int8" in note for note in notes)
+
+
+@pytest.mark.parametrize("name", ["int8", "int8-weights"])
+def test_a_layer_of_two_names_is_quantized_under_both(name, tmp_path):
+    layer = nn.Linear(4, 4)
+    work = Workload(nn.Sequential(layer, nn.ReLU(), layer), torch.randn(8, 4), name="repeated")
+    variant = chosen(work, default=name)
+    saved = lab.load(variant.save(tmp_path / "saved"), work=work)
+    for model in (variant.module, saved.module):
+        assert isinstance(model[0], QuantizedLayer) and model[2] is model[0]
+    assert torch.equal(variant.model(work.inputs.args[0]), saved.model(work.inputs.args[0]))
 
 
 def test_an_embedding_in_integers_keeps_the_dtype_around_it():
