@@ -66,9 +66,12 @@ def obstacles_of(
     its own.
     """
     reasons: dict[str, str] = {}
+    tied = tied_layers(model)
+    spare = _spare_owners(graph, tied) if graph is not None and stay_tied else set()
     for layer, name in chosen.items():
         reason = obstacle(model.get_submodule(layer), name)
-        if reason is None and graph is not None and not graph.entries[layer]:
+        is_spare = layer in spare and WEIGHTS_ONLY.fullmatch(name)
+        if reason is None and graph is not None and not graph.entries[layer] and not is_spare:
             reason = (
                 "it is never called: its weight is read by the layer around it, or it does not run "
                 "on the example inputs"
@@ -76,15 +79,30 @@ def obstacles_of(
         if reason is not None:
             reasons[layer] = reason
     able = {layer: name for layer, name in chosen.items() if layer not in reasons}
-    for owners in tied_layers(model):
+    for owners in tied:
         formats = {able.get(layer) for layer in owners}
         if stay_tied and len(formats) == 1 and WEIGHTS_ONLY.fullmatch(formats.pop() or ""):
             continue
+        unable = next((layer for layer in owners if layer in reasons), None)
         for layer in able.keys() & owners:
-            other = next(owner for owner in owners if owner != layer)
+            other = unable or next(owner for owner in owners if owner != layer)
             remedy = "give both int8-weights or int4-weights" if stay_tied else "leave both out"
-            reasons[layer] = f"it shares its weight with '{other}'; {remedy}"
+            why = remedy if unable is None else f"that one cannot: {reasons[unable]}"
+            reasons[layer] = f"it shares its weight with '{other}'; {why}"
     return reasons
+
+
+def _spare_owners(graph: Graph, tied: list[list[str]]) -> set[str]:
+    """The owners of weights that only calls of their owners read: one that is never called, as the
+    table that transformers' T5 gives encoder, decoder and head, needs no call of its own.
+    """
+    spare: set[str] = set()
+    for owners in tied:
+        weight = graph.weights[f"{owners[-1]}.weight"]
+        readers = {operation.layer for operation in graph.readers.get(weight, ())}
+        if readers and readers <= set(owners):
+            spare |= set(owners)
+    return spare
 
 
 def quantize_layers(

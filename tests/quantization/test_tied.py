@@ -82,6 +82,23 @@ def test_a_shared_bias_does_not_keep_a_layer_whole() -> None:
     assert torch.equal(model.head.bias, model.bias)
 
 
+@pytest.mark.parametrize("name", WEIGHTS_ONLY)
+def test_an_owner_that_is_never_called_shares_them_too(name: str) -> None:
+    model: Any = Tied()
+    model.spare = nn.Embedding(7, 4)
+    model.spare.weight = model.table.weight
+    rounded: Any = chosen(Workload(model, ids()), default=name).module
+    assert rounded.spare.values is rounded.table.values is rounded.head.values
+
+
+def test_the_reason_of_an_owner_that_cannot_is_that_of_the_others() -> None:
+    model: Any = Tied()
+    model.table.register_forward_hook(lambda *_: None)
+    notes = chosen(Workload(model, ids()), default="int8-weights").notes
+    reason = "it shares its weight with 'table'; that one cannot: it has hooks"
+    assert any(note.startswith(f"layer 'head' stays as it is: {reason}") for note in notes)
+
+
 def test_compensation_leaves_a_shared_weight_alone() -> None:
     plain: Any = chosen(tied(), default="int4-weights").module
     techniques = ["equalise", "rounding", "bias"]
