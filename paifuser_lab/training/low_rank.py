@@ -8,12 +8,14 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization, remove_parametrizations
 
 from ..errors import StepError
+from ..model.layers import is_linear
 
 
 class LowRank(nn.Module):
@@ -36,10 +38,8 @@ def low_rank(model: nn.Module, rank: int, seed: int) -> Iterator[str]:
     a sentence on what is trained. A weight that layers share stays as it is.
     """
     shared = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
-    layers = [
-        layer
-        for layer in model.modules()
-        if isinstance(layer, nn.Linear) and shared[id(layer.weight)] == 1
+    layers: list[Any] = [
+        layer for layer in model.modules() if is_linear(layer) and shared[id(layer.weight)] == 1
     ]
     if not layers:
         raise StepError("it has no linear layer with a weight of its own; leave `rank` out.")

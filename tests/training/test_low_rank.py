@@ -14,6 +14,7 @@ from torch.nn import functional as F
 import paifuser_lab as lab
 from paifuser_lab.errors import StepError
 from paifuser_lab.training.low_rank import low_rank
+from tests.support.models import Conv1D
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -91,6 +92,19 @@ def test_what_was_learned_is_folded_in_exactly(rank, seed):
         learned = model(tokens)
     assert torch.equal(model(tokens), learned) and not torch.equal(learned, plain)
     assert [not weight.requires_grad for weight in model.parameters()] == frozen
+
+
+def test_gpt2_s_linear_layers_are_trained_too():
+    model, x = nn.Sequential(Conv1D(16, 8), nn.ReLU(), Conv1D(3, 16)), torch.randn(5, 8)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    with torch.no_grad(), low_rank(model, 2, 0) as note:
+        for weight in model.parameters():
+            weight.add_(torch.randn(weight.shape) if weight.requires_grad else 0)
+        learned = model(x)
+    after = model.state_dict()
+    assert "2 linear layers" in note and torch.equal(model(x), learned)
+    assert [*after] == [*before] and type(model[0]) is Conv1D
+    assert torch.linalg.matrix_rank(after["0.weight"] - before["0.weight"], rtol=1e-3) == 2
 
 
 def test_a_model_without_linear_layers_is_refused():
