@@ -213,6 +213,14 @@ def test_the_global_scope_removes_more_from_less_important_layers():
     assert module.body[1][0].out_channels < module.body[2][0].out_channels
 
 
+def test_the_global_scope_removes_no_more_than_asked_where_scores_are_equal():
+    work = work_of(plain(), images(size=16))
+    for index in range(3):
+        nn.init.ones_(work.model.body[index][1].weight)
+    module = pruned(work, ratio=0.25, scope="global", importance="batch-norm", round_to=1).module
+    assert [module.body[index][0].out_channels for index in range(3)] == [12, 24, 24]
+
+
 def test_a_pruned_model_can_be_pruned_again_folded_and_compared(monkeypatch):
     monkeypatch.setenv(
         "PAIFUSER_HARDWARE", "H100"

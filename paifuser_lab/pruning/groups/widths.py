@@ -66,17 +66,24 @@ def least(structure: Structure, index: int, scores: Scores, kept: int) -> set[in
 def shares_by_score(
     structure: Structure, groups: list[int], scores: list[Scores], ratio: float
 ) -> dict[int, float]:
-    """The share of each group that stays when the lowest channels of all groups go."""
+    """The share of each group that stays when the lowest channels of all groups go; of equal
+    scores, in equal shares of the groups.
+    """
     if not groups:
         return {}
+    counts = [len(scores[index]) for index in groups]
     all_scores = numpy.concatenate([scores[index] for index in groups])
-    weights = numpy.concatenate(
-        [numpy.full(len(scores[index]), structure.groups[index].unit) for index in groups]
+    places = numpy.concatenate(
+        [scores[index].argsort(kind="stable").argsort() / len(scores[index]) for index in groups]
     )
-    order = numpy.argsort(all_scores, kind="stable")
+    weights = numpy.repeat([structure.groups[index].unit for index in groups], counts)
+    order = numpy.lexsort((places, all_scores))
     removed = order[numpy.cumsum(weights[order]) <= ratio * weights.sum()]
-    threshold = all_scores[removed[-1]] if len(removed) else -numpy.inf
-    return {index: max(LEAST_KEPT, float((scores[index] > threshold).mean())) for index in groups}
+    lost = numpy.bincount(
+        numpy.repeat(numpy.arange(len(groups)), counts)[removed], minlength=len(groups)
+    )
+    left = (1 - lost / counts).tolist()
+    return {index: max(LEAST_KEPT, share) for index, share in zip(groups, left, strict=True)}
 
 
 def loss_by_kept(scores: Scores, layers: int = 1) -> Scores:
