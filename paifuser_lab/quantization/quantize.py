@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from ..errors import StepError
+from ..errors import ShouldStop, StepError
 from ..model.fold import fold, plan_fold
 from ..model.formats import WEIGHTS_ONLY, Range, is_reduced, may_saturate
 from ..model.graph import Graph, observe
@@ -114,6 +114,7 @@ def quantize_layers(
     *,
     sums: Sums = "exported",
     reduced_range: bool | None = None,
+    should_stop: ShouldStop | None = None,
 ) -> list[str]:
     """Replace layers by those of the chosen formats, each of which must be supported; return notes
     on the changes.
@@ -140,6 +141,7 @@ def quantize_layers(
         None if sums == "numbers" else output_ranges,
         sums == "int8",
         reduced_range,
+        should_stop,
     )
     notes_on_compensation = compensate(context, techniques, lambda: work.inputs.clone()(model))
     if notes_on_compensation and not data:

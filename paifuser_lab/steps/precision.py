@@ -121,6 +121,7 @@ class Precision(Step):
                 self.compensate,
                 sums=self.sums,
                 reduced_range=self.reduced_range,
+                should_stop=draft.should_stop,
             )
             draft.notes += int4_notes(draft.work, draft.module, layers)
             draft.remembered = remembered_of(draft.module, set(layers), norms)

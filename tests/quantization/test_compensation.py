@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paifuser_lab import Recipe, Workload
-from paifuser_lab.errors import RecipeError
+from paifuser_lab import Recipe, Workload, apply
+from paifuser_lab.errors import RecipeError, StoppedError
 from paifuser_lab.model.formats import quantize
 from paifuser_lab.model.graph import observe
 from paifuser_lab.model.weights import weights_hash
@@ -290,6 +290,14 @@ def test_layers_taken_one_at_a_time_are_rounded_like_all_at_once(monkeypatch):
         torch.equal(one.values, apart.weights[layer].values)
         for layer, one in together.weights.items()
     )
+
+
+def test_adaptive_rounding_can_be_stopped_between_two_layers():
+    work = Workload(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), torch.randn(8, 4))
+    recipe = Recipe([{"precision": {"default": "int8-weights", "compensate": ["rounding"]}}])
+    answers = iter([False])
+    with pytest.raises(StoppedError, match=r"rounding' was stopped before there was a result"):
+        apply(work, recipe, should_stop=lambda: next(answers, True))
 
 
 def test_too_many_rows_are_sampled_reproducibly():

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...errors import ShouldStop
 from ...model.formats import Quantized, Range
 from ...model.graph import Graph
 from ...model.replace import replace_layer
@@ -43,6 +44,7 @@ class Context:
     output_ranges: Callable[[list[str]], dict[str, Range]] | None = None
     are_sums_live: bool = False  # sums are rounded in the live model too, not in files alone
     reduced_range: bool | None = None  # of int8 weights; None: as this processor needs
+    should_stop: ShouldStop | None = None
     weights: dict[str, Quantized] = field(default_factory=dict)
     shifts: dict[str, Tensor] = field(default_factory=dict)
 

@@ -20,8 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...errors import stop_if_asked
 from ...model.formats import Quantized, integer_bits, quantize
 from ...model.layers import CONVOLUTIONS, channel_of, is_linear
+from ...progress import progress
 from ...records import counted
 from .context import Context, Outcome, read_layer_data
 from .operands import groups_of, layer_operands
@@ -31,11 +33,14 @@ MAX_BYTES = 2**28  # of Hessians in memory at once
 
 def round_adaptively(context: Context) -> Outcome:
     """Choose the integers of linear layers and convolutions, as many as memory allows at once."""
-    count = 0
-    for layers in _batches(context):
-        for layer, (hessian, rows) in _hessians(context, layers).items():
-            context.weights[layer] = _rounded(context, layer, hessian, rows)
-            count += 1
+    count, batches = 0, list(_batches(context))
+    with progress("adaptive rounding", sum(map(len, batches))) as shown:
+        for layers in batches:
+            for layer, (hessian, rows) in _hessians(context, layers).items():
+                stop_if_asked(context.should_stop)
+                context.weights[layer] = _rounded(context, layer, hessian, rows)
+                count += 1
+                shown.advance(doing=layer)
     return Outcome(count, f"adaptive rounding of {counted(count, 'layer')}")
 
 
