@@ -347,8 +347,12 @@ def check_layers(record: Any, section: Section, work: Workload) -> None:
 
 
 def release(widget: ipywidgets.Widget) -> None:
-    """Reference a widget weakly: it is collected with its views when nothing else refers to it."""
-    _instances().pop(widget.model_id, None)
+    """Reference a widget weakly: it is collected with its views when nothing else refers to it.
+
+    It stays listed, so that a page that is loaded again finds it; closing, also as it is collected,
+    takes it off the list.
+    """
+    _instances()[widget.model_id] = weakref.proxy(widget)
     widget.comm.on_msg(weak_call(widget._handle_msg))
 
 
@@ -358,8 +362,9 @@ def hold(widget: ipywidgets.Widget) -> None:
 
 
 def held() -> list[ipywidgets.Widget]:
-    """The widgets that ipywidgets references."""
-    return list(_instances().values())
+    """The widgets that ipywidgets references, and not weakly."""
+    listed = list(_instances().values())
+    return [widget for widget in listed if not isinstance(widget, weakref.ProxyType)]
 
 
 def weak_call(method: Callable[[Value], None]) -> Callable[[Value], None]:

@@ -9,6 +9,7 @@ import re
 import threading
 import weakref
 
+import ipywidgets
 import pytest
 from torch import nn
 
@@ -162,6 +163,18 @@ def test_a_workbench_with_another_name_stays_when_its_cell_is_run_again():
     assert mine.wait(TIMEOUT_S).variant.recipe == mine.recipe and not len(bench.recipe)
     assert mine.state["recipe"], "the shown state is updated"
     mine.close(), bench.close()
+
+
+def test_a_page_that_is_loaded_again_finds_an_earlier_workbench_until_it_is_collected():
+    work = small()
+    earlier = bench_of(work)
+    earlier._repr_mimebundle_()
+    bench, model_id = bench_of(work), earlier.model_id
+    assert {model_id, bench.model_id} <= ipywidgets.Widget.get_manager_state()["state"].keys()
+    del earlier
+    gc.collect()
+    assert model_id not in ipywidgets.Widget.get_manager_state()["state"]
+    bench.close()
 
 
 def test_a_closed_workbench_is_no_longer_held():
