@@ -21,7 +21,7 @@ from ipywidgets.widgets import widget as registry
 
 from .._files import write_text
 from ..errors import MeasureError, PaifuserError, WorkloadError, message_of
-from ..machine.openmp import release_after_cells
+from ..machine.openmp import notebook_shell, release_after_cells
 from ..planner import SearchResult
 from ..profiler import side_by_side
 from ..progress import is_static
@@ -333,6 +333,19 @@ def _replace_earlier(work: Workload) -> None:
             and str(widget.session.work.model) == str(work.model)
         ):
             release(widget)
+            _forget(widget)
+
+
+def _forget(widget: ipywidgets.Widget) -> None:
+    """Drop a widget from the outputs that IPython keeps: `Out[n]`, `_n`, `_`, `__` and `___`."""
+    shell = notebook_shell()
+    if shell is None:
+        return
+    names = shell.user_ns
+    for kept in (names.get("_oh", {}), names, shell.user_ns_hidden, vars(shell.displayhook)):
+        for name, shown in list(kept.items()):
+            if shown is widget and re.fullmatch(r"_{1,3}|_?\d+", str(name)):
+                kept[name] = ""
 
 
 def check_layers(record: Any, section: Section, work: Workload) -> None:

@@ -11,6 +11,8 @@ import weakref
 
 import ipywidgets
 import pytest
+from IPython.core.displayhook import DisplayHook
+from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
 from torch import nn
 
 import paifuser_lab as lab
@@ -39,6 +41,17 @@ class Interrupted(nn.Module):
         if Interrupted.error is not None:
             raise Interrupted.error
         return self.inner(x)
+
+
+@InteractiveShellABC.register
+class Shell:
+    """The part of IPython's shell that keeps what cells show."""
+
+    push = InteractiveShell.push
+
+    def __init__(self):
+        self.user_ns, self.user_ns_hidden = {"_oh": {}}, {}
+        self.displayhook = DisplayHook(shell=self)
 
 
 @pytest.fixture
@@ -163,6 +176,27 @@ def test_a_workbench_with_another_name_stays_when_its_cell_is_run_again():
     assert mine.wait(TIMEOUT_S).variant.recipe == mine.recipe and not len(bench.recipe)
     assert mine.state["recipe"], "the shown state is updated"
     mine.close(), bench.close()
+
+
+def test_a_cell_that_runs_again_in_ipython_ends_its_earlier_workbench(monkeypatch):
+    shell, work = Shell(), small()
+    monkeypatch.setattr(workbench, "notebook_shell", lambda: shell)
+
+    def run_cell(number):
+        bench = bench_of(work)
+        bench._repr_mimebundle_()
+        shell.execution_count = number + 1
+        shell.displayhook.update_user_ns(bench)
+        return parts_of(bench)
+
+    parts = run_cell(1)
+    gc.collect()
+    assert all(part() is not None for part in parts)
+    run_cell(2)
+    gc.collect()
+    assert [part() for part in parts] == [None] * 4
+    assert shell.user_ns["_"] is shell.user_ns["_oh"][2], "the newest stays"
+    shell.user_ns["_"].close()
 
 
 def test_a_page_that_is_loaded_again_finds_an_earlier_workbench_until_it_is_collected():
