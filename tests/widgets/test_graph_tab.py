@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy
 import pytest
+import torch
 from torch import nn
 
 import paifuser_lab as lab
@@ -75,6 +76,15 @@ def test_a_choice_without_weights_is_refused_in_a_sentence(bench):
     state = send(bench, do="graph_edit", kind="precision", layers=["maxpool"], name="int8")
     assert "no layer with a weight" in state.error and not len(bench.recipe)
     send(bench, do="dismiss")
+
+
+def test_a_format_that_nothing_chosen_can_have_is_refused_with_the_reason():
+    model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 2))
+    work, empty = lab.Workload(model, torch.zeros(1, 3, dtype=torch.long)), lab.Recipe([])
+    with pytest.raises(RecipeError, match=r"'0' cannot be in int8: there is no Embedding in int8"):
+        edited(empty, work, "precision", ["0"], "int8")
+    some = edited(empty, work, "precision", ["0", "1"], "int8")
+    assert some[0].options["layers"] == {"1": "int8"}
 
 
 def test_edits_keep_what_the_step_had(work):

@@ -137,9 +137,17 @@ def edited(recipe: Recipe, work: Workload, kind: str, keys: list[str], name: str
     layers = layers_in(work, keys)
     if kind == "prune":
         return recipe.with_step({"prune": {"layers": dict.fromkeys(layers, CUT)}})
+    barred: dict[str, str] = {}
     for layer in layers:
-        if not name or name not in obstacles(work.model.get_submodule(layer)):
+        why = obstacles(work.model.get_submodule(layer)) if name else {}
+        reason = why if isinstance(why, str) else why.get(name)
+        if reason:
+            barred[layer] = reason
+        else:
             recipe = with_precision(recipe, layer, name)
+    if len(barred) == len(layers):
+        layer, reason = next(iter(barred.items()))
+        raise RecipeError(f"'{layer}' cannot be in {name}: {reason}.")
     return recipe
 
 
