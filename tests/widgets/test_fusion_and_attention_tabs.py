@@ -134,6 +134,15 @@ def test_fuse_all_fuses_every_faster_site_and_can_be_switched_off(bench):
     assert len(bench.recipe) == 0
 
 
+def test_switches_in_a_row_before_any_query_are_taken_and_the_places_stay(bench):
+    ask(bench, do="fuse_all", is_on=True)
+    bench.wait(TIMEOUT_S)
+    for place in ("first", "second"):
+        ask(bench, do="fuse", place=place, is_on=False)
+        assert bench.state["error"] is None and bench.views["fusion"]["places"]
+    assert not {"first", "second"} & set(bench.state["fused"]["on"])
+
+
 def test_a_switch_before_the_query_is_reported(bench):
     ask(bench, do="fuse", place="first", is_on=True)
     assert "What can be fused is not known yet" in bench.state["error"]

@@ -173,7 +173,7 @@ def fused_now(state: State) -> dict[str, Any]:
         on = chosen(options, state.fusions)
     shown = map_shown(state.fusions, applied)
     said = summary(shown, set(on)) if shown is not None else ""
-    other = " · found in the model as it is, without the recipe's steps"
+    other = " · found with other steps than the recipe's"
     is_other = bool(said and options is None and len(state.recipe))
     return {
         "has_step": options is not None,
@@ -266,18 +266,27 @@ def _with_numbers(applied: Fusion, measured: Fusion | None) -> Fusion:
     return applied.model_copy(update=known)
 
 
-def _fuse(bench: Bench, request: Request) -> None:
-    """Switch the fusion of one site on or off."""
+def _keep_shown(bench: Bench) -> FusionMap | None:
+    """The sites that are shown, kept: a recipe has none until it is applied."""
     state = bench.session.state
     shown = map_shown(state.fusions, fused_by_recipe(state))
+    if state.fusions is None:
+        bench.session.show("fusions", shown)
+    return shown
+
+
+def _fuse(bench: Bench, request: Request) -> None:
+    """Switch the fusion of one site on or off."""
+    shown = _keep_shown(bench)
     if shown is None:
         raise PaifuserError("What can be fused is not known yet; find it first.")
     is_on = bool(request["is_on"])
-    now = fused_now(state)["on"]
-    bench.recipe = with_place(state.recipe, shown, now, request["place"], is_on=is_on)
+    now = fused_now(bench.session.state)["on"]
+    bench.recipe = with_place(bench.recipe, shown, now, request["place"], is_on=is_on)
 
 
 def _fuse_all(bench: Bench, request: Request) -> None:
+    _keep_shown(bench)
     bench.recipe = with_all(bench.recipe, is_on=bool(request["is_on"]))
 
 
