@@ -266,7 +266,8 @@ def _save(context: QueryContext) -> Iterator[Records]:
     compared = context.known["comparison"] if recipe == context.recipe else None
     variant.save(folder, compared)
     given = "" if variant.has_named_original else ", work=original"
-    yield {"taken_result": f'saved: lab.load("{folder}"{given}) opens it'}
+    text = f'saved: lab.load("{folder}"{given}) opens it'
+    yield {"taken_result": (recipe.digest, text)}
 
 
 @query("export", "exporting", "files for other runtimes", 10.0)

@@ -166,6 +166,10 @@ def test_a_report_and_a_folder_are_written_and_named(tried, tmp_path):
     assert '"rounds"' in (tmp_path / "small-faster" / "report.json").read_text()
     opened = lab.load("small-faster", work=tried.session.work)
     assert weights_hash(opened.model) == tried.variant.weights_hash
+    send(tried, do="undo")
+    assert tried.state["taken"] == "", "this recipe was not saved"
+    send(tried, do="redo")
+    assert tried.state["taken"].startswith("saved: lab.load")
 
 
 def test_a_folder_that_names_its_original_is_opened_without_it(tried):
@@ -179,8 +183,10 @@ def test_a_folder_waits_for_the_worker_and_is_of_the_recipe_that_was_shown(
 ):
     shown = tried.recipe
     with monkeypatch.context() as patch:
+        tried.session.show("taken_result", (shown.digest, "saved: earlier"))
         patch.setattr(tried.session, "_start", lambda: None)  # the worker is busy elsewhere
         send(tried, do="save_folder")
+        assert tried.state["taken"] == "", "a new one is asked for"
         assert tried.state["queries"]["save_folder"]["is_waiting"]
         assert not (tmp_path / "small-faster").exists()
     assert send(tried, do="undo").error is None

@@ -24,7 +24,7 @@ from ..wire import cell, pictured
 
 MARKED = "compared_results"  # the numbers of the two rows that are compared
 LAYERS = "side_by_side"  # the numbers with all that was tried, for their profiles
-TAKEN = "taken_result"  # what was written last: a folder or a report
+TAKEN = "taken_result"  # the recipe of the folder or report that was written last, and its name
 
 
 def packed_results(
@@ -199,6 +199,7 @@ def go_back(bench: Bench, request: Request) -> None:
 
 def save_folder(bench: Bench, request: Request) -> None:
     """Have the worker save the model with the chosen recipe as a folder: no round is disturbed."""
+    bench.session.show(TAKEN, None)
     state = bench.session.state
     if state.variant is None or state.variant.recipe != state.recipe:
         raise MeasureError("The recipe is not applied yet; save the folder once it is.")
@@ -213,6 +214,7 @@ def save_folder(bench: Bench, request: Request) -> None:
 
 def save_report(bench: Bench, request: Request) -> None:
     """Write everything tried, and the chosen recipe, as one page that needs nothing else."""
+    bench.session.show(TAKEN, None)
     state = bench.session.state
     if state.results is None:
         raise MeasureError("Nothing was measured yet; write the report once it is.")
@@ -220,7 +222,7 @@ def save_report(bench: Bench, request: Request) -> None:
     load = bench.session.work.loading_code
     found = state.record("candidates")
     write_text(path, report_page(state.results, state.recipe, found, load=load))
-    bench.session.show(TAKEN, f"saved: {path.name}")
+    bench.session.show(TAKEN, (state.recipe.digest, f"saved: {path.name}"))
 
 
 def report_page(
@@ -249,7 +251,8 @@ def _section(heading: str, record: Results | Candidates) -> str:
 
 
 def _state(state: State, context: Context) -> dict[str, Any]:
-    return {"taken": state.record(TAKEN) or ""}
+    digest, text = state.record(TAKEN) or ("", "")
+    return {"taken": text if digest == state.recipe.digest else ""}
 
 
 SECTION = Section(
