@@ -39,6 +39,7 @@ class Options:
     seconds: Any = 60.0
     can_train: bool = False  # the workload has data to train with
     limits: Mapping[str, Any] = field(default_factory=dict)  # by the name of what they bound
+    smaller_is_better: bool = False  # of the metric
 
     def check(self, work: Workload) -> None:
         """Raise unless a search of this workload can use them."""
@@ -218,8 +219,13 @@ def _shut_out(row: Candidate, loss: float, limits: Options) -> dict[str, Any]:
     """The limit that shuts a candidate out, and the options that would let it in."""
     drop = limits.metric_drop
     is_metric = row.metric_lost is not None
-    lost = f"loses {100 * loss:.3g} points" if is_metric else f"the output differs by {loss:.2g}"
-    allowed = "none" if drop == 0 else f"{100 * drop:.3g}" if is_metric else f"{drop:.2g}"
+    is_share = is_metric and not limits.smaller_is_better and (row.metric or 0) <= 1
+    if is_share:
+        lost, allowed = f"loses {100 * loss:.3g} points", f"{100 * drop:.3g}"
+    else:
+        what = "the metric is worse" if is_metric else "the output differs"
+        lost, allowed = f"{what} by {loss:.2g}", f"{drop:.2g}"
+    allowed = "none" if drop == 0 else allowed
     is_cut = any("prune" in step for step in row.steps)
     is_trained = any("distill" in step for step in row.steps)
     needs_training = is_cut and not is_trained and limits.can_train and not limits.may_train

@@ -117,8 +117,8 @@ def searches(
     """The search so far, after each measurement; `order` replaces its choice of points."""
     began = time.perf_counter()  # what is measured of the machine for the first time counts, too
     work = workload_of(work)
-    can_train = work.train is not None
-    options = Options(goal, metric_drop, may_train, seconds, can_train, dict(limits or {}))
+    facts = {"can_train": work.train is not None, "smaller_is_better": work.smaller_is_better}
+    options = Options(goal, metric_drop, may_train, seconds, limits=dict(limits or {}), **facts)
     options.check(work)
     space = Space.of(work, hardware(), allowed_engines(engines), may_train=may_train)
     about = {
@@ -465,6 +465,7 @@ class _Search:
             machine=hardware().label,
             batch=None if self.screen.timed is self.seen else self.screen.batch,
             metric_name=self.work.metric_name if self.work.test is not None else None,
+            smaller_is_better=options.smaller_is_better,
             planned=max(self.planned, len(rows)),
             is_done=is_done,
             is_interrupted=is_done and self.is_stopped,

@@ -87,6 +87,7 @@ class Candidates(TableRecord):
     machine: str
     batch: int | None = None  # that was timed, where it is not that of the example inputs
     metric_name: str | None = None
+    smaller_is_better: bool = False  # of the metric
     planned: int  # how many candidates there are to measure
     is_done: bool = False
     is_interrupted: bool = False
@@ -106,6 +107,11 @@ class Candidates(TableRecord):
     def first(self) -> Candidate | None:
         """The first of the ranked; None while nothing is ranked."""
         return self.ranked[0] if self.ranked else None
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the metric can be a share: the larger the better, and never above 1."""
+        return not self.smaller_is_better and not any((row.metric or 0) > 1 for row in self.rows)
 
     def with_baseline(self, latency_ms: float) -> Self:
         """The candidates scaled to this latency of the unchanged model; or itself."""

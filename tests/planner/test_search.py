@@ -223,6 +223,9 @@ def test_what_is_outside_stays_listed_after_the_ranked_with_what_would_allow_it(
     outside = with_status(row(metric_lost=0.0041), options, None)
     assert outside.status == "outside the limits" and outside.allow == {"metric_drop": 0.0041}
     assert outside.reason == "loses 0.41 points: you allow none"
+    options = SearchOptions(metric_drop=0.5, smaller_is_better=True)
+    worse = with_status(row(metric=0.7, metric_lost=0.6), options, None)
+    assert worse.reason == "the metric is worse by 0.6: you allow 0.5"
     inside = with_status(outside, SearchOptions(**outside.allow), None)
     assert inside.status == "measured" and inside.reason == "" and inside.allow is None
     options = SearchOptions(metric_drop=0.0, can_train=True)

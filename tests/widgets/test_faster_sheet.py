@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +19,10 @@ from paifuser_lab.planner import SearchResult, screening, searching
 from paifuser_lab.planner.result import recipe_of
 from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.records import Candidate, Limit, Origin
+from paifuser_lab.session.state import State
 from paifuser_lab.widgets.details import offers
 from paifuser_lab.widgets.section import packed
-from paifuser_lab.widgets.tabs.faster import BAR
+from paifuser_lab.widgets.tabs.faster import BAR, SECTION
 from tests.support.bench import TIMEOUT_S, opened, send
 
 FOLD: dict[str, Any] = {"fold": {}}
@@ -180,6 +182,20 @@ def test_a_loss_has_a_sign_and_is_in_points_or_it_is_the_output_error(changes, t
     (row,) = shown(candidate("Fold", FOLD, **changes), metric_name="top1")
     head = "Top1, points lost or won" if "metric_lost" in changes else "Output differs by"
     assert row[head] == text
+
+
+def test_a_metric_that_is_no_share_is_a_plain_number_with_its_change_in_percents():
+    out = {"rank": None, "status": "outside the limits", "allow": {"metric_drop": 0.5}}
+    worse = candidate("Fold", FOLD, **out, metric=26.4, metric_lost=2.4)
+    (row,) = shown(worse, metric_name="perplexity", smaller_is_better=True)
+    assert row["Perplexity"] == {"text": "26.4 +10 %", "tone": "bad"}
+    assert row[""]["text"] == "Allow 0.5"
+    (sharper,) = shown(candidate("Fold", FOLD, metric=30.0, metric_lost=-5.0), metric_name="psnr")
+    assert sharper["Psnr"] == {"text": "30 +20 %", "tone": "good"}
+    about = {"metric": len, "test": [0], "train": None, "metric_name": "perplexity"}
+    context = SimpleNamespace(work=SimpleNamespace(**about, smaller_is_better=True))
+    sent = SECTION.state(State(lab.Recipe([])), context)
+    assert sent["loss_label"] == "Perplexity may be worse by" and not sent["in_points"]
 
 
 def test_what_is_outside_the_limits_says_what_would_let_it_in():

@@ -21,7 +21,7 @@ export class SearchForm {
   constructor(search, stop) {
     /** @type {Choice} */
     this.choice = { goal: "latency", metric_drop: 0.01, may_train: false, seconds: 60 };
-    this.hasMetric = false;
+    this.inPoints = false;
     this.isSearching = false;
     this.goal = segmentedControl("Goal", GOALS, (goal) => this.set({ goal }));
     this.train = segmentedControl("May it train?", ANSWERS, (name) =>
@@ -57,15 +57,15 @@ export class SearchForm {
 
   readLoss() {
     const value = Math.max(0, Number(this.loss.value) || 0);
-    this.set({ metric_drop: Math.min(1, this.hasMetric ? value / 100 : value) });
+    this.set({ metric_drop: Math.min(1, this.inPoints ? value / 100 : value) });
   }
 
   /**
-   * @param {{ can_train?: boolean, has_metric?: boolean, loss_label?: string }} facts
+   * @param {{ can_train?: boolean, in_points?: boolean, loss_label?: string }} facts
    * @param {boolean} isSearching @param {boolean} isAgain
    */
-  follow({ can_train, has_metric, loss_label }, isSearching, isAgain) {
-    this.hasMetric = Boolean(has_metric);
+  follow({ can_train, in_points, loss_label }, isSearching, isAgain) {
+    this.inPoints = Boolean(in_points);
     this.isSearching = isSearching;
     this.training.hidden = !can_train;
     fresh(this.lossName, loss_label);
@@ -78,8 +78,8 @@ export class SearchForm {
     this.train.show(this.choice.may_train ? "yes" : "no");
     const drop = this.choice.metric_drop;
     if (document.activeElement !== this.loss)
-      this.loss.value = String(Number((this.hasMetric ? 100 * drop : drop).toPrecision(3)));
-    this.loss.step = this.hasMetric ? "0.1" : "0.001";
+      this.loss.value = String(Number((this.inPoints ? 100 * drop : drop).toPrecision(3)));
+    this.loss.step = this.inPoints ? "0.1" : "0.001";
     if (document.activeElement !== this.seconds) this.seconds.value = String(this.choice.seconds);
   }
 }

@@ -14,6 +14,7 @@ from ...records.text import readable_ms, readable_ratio
 from ...session.state import State
 from ..section import Bench, Context, Request, Section
 from ..wire import cell
+from .results import changed
 
 WITHIN, OUTSIDE = "Within your limits, best first", "Outside your limits, or lost"
 BAR = "Dashed: as it came"
@@ -60,16 +61,17 @@ def _table(found: SearchResult, caption: str, rows: Sequence[Candidate]) -> dict
 def _row(found: SearchResult, row: Candidate) -> dict[str, Any]:
     """A row; its steps stay in Python, which applies them by the label."""
     has_metric = any(other.metric_lost is not None for other in found.rows)
-    lost = f"{_metric(found.metric_name)}, points lost or won"
+    name = _metric(found.metric_name)
+    lost = f"{name}, points lost or won" if found.is_share else name
     why, rank = row.reason or row.why, f"{row.rank}. " if row.rank else ""
     return {
         "Change": cell(rank + row.label, small=why, hint=f"{row.label}: {why}"),
         BAR: cell("", bar=_bar(found, row), tone=row.tone),
         "ms": readable_ms(row.latency_ms),
         "Times as fast (likely)": _speed(row),
-        lost if has_metric else "Output differs by": _loss(row),
+        lost if has_metric else "Output differs by": _loss(found, row),
         "Size": readable_bytes(row.size_bytes),
-        "": _action(row),
+        "": _action(found, row),
     }
 
 
@@ -101,17 +103,24 @@ def _speed(row: Candidate) -> Any:
     return cell(f"{readable_ratio(row.speedup)} ×", small=likely if sure else row.word)
 
 
-def _loss(row: Candidate) -> str:
-    """The points that are lost or won, or without labelled data the output error."""
-    if row.metric_lost is not None:
-        points = round(-100 * row.metric_lost, 1)
+def _loss(found: SearchResult, row: Candidate) -> Any:
+    """The points that are lost or won; of a metric that is no share its value and its change in
+    percents; without labelled data the output error.
+    """
+    lost = row.metric_lost
+    if lost is not None and not found.is_share:
+        now, rise = row.metric or 0.0, lost if found.smaller_is_better else -lost
+        change = 100 * rise / abs(now - rise) if now != rise else 0.0
+        return changed(f"{now:.4g}", change, " %", is_better=lost < 0)
+    if lost is not None:
+        points = round(-100 * lost, 1)
         return f"{points:+.1f}".replace("-", "−") if points else "0.0"
     if row.relative_error is None:
         return "–"
     return "0.0" if row.relative_error < 1e-3 else f"{row.relative_error:.2g}"
 
 
-def _action(row: Candidate) -> Any:
+def _action(found: SearchResult, row: Candidate) -> Any:
     """What can be done with a row: apply it, search again with what lets it in, or nothing."""
     if row.rank is not None:
         ask = {"do": "apply_candidate", "label": row.label}
@@ -119,7 +128,8 @@ def _action(row: Candidate) -> Any:
         look = "pf-button pf-primary" if row.rank == 1 else "pf-button"
         return cell("Apply", ask=ask, hint=hint, look=look)
     if row.allow:
-        drop = row.allow.get("metric_drop", 0) * (1 if row.metric_lost is None else 100)
+        in_points = row.metric_lost is not None and found.is_share
+        drop = row.allow.get("metric_drop", 0) * (100 if in_points else 1)
         text = "Allow training" if row.allow.get("may_train") else f"Allow {drop:.2g}"
         ask = {"do": "faster", **row.allow}
         return cell(text, ask=ask, hint="search again with it", look="pf-button")
@@ -144,14 +154,14 @@ def _apply(bench: Bench, request: Request) -> None:
 
 def _state(state: State, context: Context) -> dict[str, Any]:
     """Whether there are data to train with, and what is measured on the test data, if anything."""
-    work = context.work
+    work, results = context.work, state.results
     has_metric = work.metric is not None and work.test is not None
+    is_share = not work.smaller_is_better and (results is None or results.is_share)
+    name, how = _metric(work.metric_name), "I can lose, points" if is_share else "may be worse by"
     return {
         "can_train": work.train is not None,
-        "has_metric": has_metric,
-        "loss_label": f"{_metric(work.metric_name)} I can lose, points"
-        if has_metric
-        else "Output may differ by",
+        "in_points": has_metric and is_share,
+        "loss_label": f"{name} {how}" if has_metric else "Output may differ by",
     }
 
 

@@ -128,7 +128,7 @@ def _worth_after(results: Results, row: ResultRow, before: ResultRow) -> Any:
     whole, unit = (1.0, "") if results.is_share else (abs(before.metric), " %")
     change = 100 * (row.metric - before.metric) / whole if whole else 0.0
     is_better = (change > 0) != results.smaller_is_better
-    return _changed(text, change, unit, is_better=is_better)
+    return changed(text, change, unit, is_better=is_better)
 
 
 def _speedup_text(row: ResultRow) -> str:
@@ -167,10 +167,11 @@ def _packed_pair(results: Results, pair: ResultPair) -> dict[str, Any]:
 def _smaller(now: int | None, before: int | None) -> Any:
     """A size, with the percents that it grew; of itself it grew by nothing."""
     grown = round(100 * (now - before) / before) if now is not None and before else 0
-    return _changed(readable_bytes(now), grown, " %", is_better=grown < 0)
+    return changed(readable_bytes(now), grown, " %", is_better=grown < 0)
 
 
-def _changed(text: str, change: float, unit: str, *, is_better: bool) -> Any:
+def changed(text: str, change: float, unit: str, *, is_better: bool) -> Any:
+    """A text with by how much it changed, as good or bad."""
     if abs(change) < 0.005:
         return text
     more = f"{'+' if change > 0 else '−'}{abs(change):.3g}{unit}"
