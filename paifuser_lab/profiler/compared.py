@@ -66,7 +66,7 @@ def _untold(before: LayerProfile, row: LayerProfile) -> str:
         return _change(before, row)
     return (
         f"It took {readable_ms(before.total_ms)} ms and takes {readable_ms(row.total_ms)} ms now, "
-        "measured on a busy machine: whether it is faster cannot be told."
+        "timed too roughly: whether it is faster cannot be told."
     )
 
 

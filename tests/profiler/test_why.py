@@ -419,6 +419,6 @@ def test_on_a_busy_machine_no_change_is_called_faster() -> None:
             profile(after, quality=now), "layer", against=profile(before, quality=then)
         )
         told = [reason.sentence for reason in explanation.reasons if reason.topic == "change"]
-        assert len(told) == 1 and "cannot be told" in told[0] and "faster:" not in told[0]
+        assert len(told) == 1 and "timed too roughly" in told[0] and "faster:" not in told[0]
         assert not any(reason.topic == "not faster" for reason in explanation.reasons)
     assert "4.00 × faster" in against(before, after, quality=Quality())[0].sentence

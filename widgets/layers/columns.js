@@ -209,7 +209,7 @@ function timeColumn(name, label, width, rank, isTree) {
       const isRough = table.isUncertain && !isBefore && text !== "–";
       cell.classList.toggle("pf-whole", isTree() && isBranch(table.end, row));
       cell.classList.toggle("pf-nothing", text === "–" || isBefore || isRough);
-      cell.title = isRough ? "measured on a busy machine" : "";
+      cell.title = isRough ? "timed roughly" : "";
       cell.textContent = isRough ? `≈ ${text}` : text;
     },
   };
