@@ -12,6 +12,7 @@ import {
   stopAfterKey,
   wordsOf,
 } from "./picture.js";
+import { LayerChoice } from "./picture_choice.js";
 
 const axis = (/** @type {any} */ more) => ({
   low: 0,
@@ -114,4 +115,25 @@ test("keys move a handle by a stop or a tenth, and never past its ends", () => {
   assert.deepEqual(after(20), [19, 21, 21, 16, 24, 39, 0, null]);
   assert.deepEqual(after(0), [0, 1, 1, 0, 4, 39, 0, null]);
   assert.equal(stopAfterKey("PageDown", 0, 3), 1);
+});
+
+test("+ on a layer without a picture zooms on the nearest around it that has one", () => {
+  /** @type {string[]} */
+  const asked = [];
+  const choice = {
+    picture: { by_layer: [["a"], ["a.b"]] },
+    field: { value: "a.b" },
+    host: { select: (/** @type {string} */ layer) => asked.push(layer) },
+  };
+  for (const [key, pointed] of [
+    ["+", "a.b.c"],
+    ["+", "a.x"],
+    ["+", "a.b"],
+    ["-", "a.b"],
+    ["0", "a.b"],
+  ]) {
+    const event = /** @type {any} */ ({ key, preventDefault() {} });
+    LayerChoice.prototype.zoom.call(choice, event, pointed);
+  }
+  assert.deepEqual(asked, ["a.b", "a", "a.b", "a", ""]);
 });

@@ -47,14 +47,21 @@ export class LayerChoice {
     this.drawing.show(picture);
   }
 
-  /** + zooms on a layer that is pointed at, − on the one around that which is shown, 0 ends it. @param {KeyboardEvent} event @param {string} [pointed] */
+  /**
+   * + zooms on a layer that is pointed at, or on the nearest around it that has a picture; − on the
+   * one around that which is shown, 0 ends it. @param {KeyboardEvent} event @param {string} [pointed]
+   */
   zoom(event, pointed = this.selected) {
     const names = (this.picture?.by_layer ?? []).map(([name]) => name);
     if (event.ctrlKey || event.metaKey || event.altKey || !names.length) return;
-    const around = names.filter((name) => this.field.value.startsWith(`${name}.`));
-    const nearest = around.reduce((best, name) => (name.length > best.length ? name : best), "");
+    const around = (/** @type {string} */ layer) =>
+      names.reduce(
+        (best, name) => (layer.startsWith(`${name}.`) && name.length > best.length ? name : best),
+        "",
+      );
+    const into = names.includes(pointed) ? pointed : around(pointed) || pointed;
     /** @type {Record<string, string>} */
-    const next = { "+": pointed, "=": pointed, "-": nearest, 0: "" };
+    const next = { "+": into, "=": into, "-": around(this.field.value), 0: "" };
     if (!(event.key in next)) return;
     event.preventDefault();
     this.host.select(next[event.key]);
