@@ -138,6 +138,8 @@ def test_explanations_are_on_the_page_with_their_advice_and_only_if_there_are_an
     text = html_report(PROFILE, [explained("a", "It is slow because.")])
     assert "It is slow because." in text and "→ layout saves about 2 ms (timed alone)" in text
     assert "would help" not in html_report(PROFILE)
+    slow = explained("a", "It is slow because.").model_copy(update={"ms": 1234.4})
+    assert "<span>1234 ms <small>" in html_report(PROFILE, [slow])
 
 
 def test_a_profile_without_operations_has_a_page_without_a_roofline():
