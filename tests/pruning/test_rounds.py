@@ -31,13 +31,21 @@ def test_a_ratio_is_the_same_share_of_the_rest_in_each_round():
     assert recipe.workload == "small" and recipe.limit.metric_drop == 0.2
 
 
-@pytest.mark.parametrize("rounding", [{}, {"round_to": 8}], ids=str)
-def test_a_ratio_is_reached_where_a_round_removes_less_than_half_a_multiple(rounding):
-    model = scattered(nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))).eval()
+@pytest.mark.parametrize(
+    ("width", "prune", "widths"),
+    [
+        (16, {"ratio": 0.5}, [13, 11, 9, 8]),
+        (16, {"ratio": 0.5, "round_to": 8}, [13, 11, 9, 8]),
+        (64, {"ratio": 0.2}, [61, 58, 55, 48]),
+    ],
+    ids=str,
+)
+def test_a_ratio_is_reached_where_a_round_removes_less_than_half_a_multiple(width, prune, widths):
+    model = scattered(nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 3))).eval()
     work = lab.Workload(model, images(2, 2)[:, 0].reshape(2, 4))
-    recipe = lab.gradually({"ratio": 0.5, **rounding})
+    recipe = lab.gradually(prune)
     cuts = [lab.apply(work, recipe[:count]).module for count in (1, 2, 3, 4)]
-    assert [module[0].out_features for module in cuts] == [13, 11, 9, 8]
+    assert [module[0].out_features for module in cuts] == widths
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)

@@ -41,8 +41,9 @@ class _Narrowing(NamedTuple):
 def kept_units(group: ChannelGroup, share: float, round_to: int) -> int:
     """How many units stay; a multiple of `round_to` in channels where two such steps fit."""
     step = round_to // gcd(round_to, group.unit)
-    if group.width >= 2 * step:
-        return min(group.width, max(step, step * floor(group.width * share / step + 0.5)))
+    if share < 1 and group.width >= 2 * step:
+        most = step * (group.width // step)  # of 55 channels with steps of 8 at most 48 stay
+        return min(most, max(step, step * floor(group.width * share / step + 0.5)))
     return min(group.width, max(1, floor(group.width * share + 0.5)))
 
 
