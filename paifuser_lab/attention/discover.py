@@ -174,9 +174,9 @@ def lists_from_data(
     few = samples.inputs  # a first batch may be larger
     if samples.source != EXAMPLE_INPUTS:
         few = few.map(
-            lambda value: value[:MOST_EXAMPLES]
-            if value.ndim and value.shape[0] == samples.count
-            else value
+            lambda value: (
+                value[:MOST_EXAMPLES] if value.ndim and value.shape[0] == samples.count else value
+            )
         )
     examples, data = calls_of(model, work.inputs), calls_of(model, few)
     lists: dict[str, Tensor | None] = {}

@@ -289,9 +289,7 @@ def _sorted(rows: Sequence[SweepRun], order: str | None) -> list[SweepRun]:
 
     def sort_key(row: SweepRun) -> tuple[bool, float]:
         if (figure := row.figures.get(order)) is not None:
-            is_lower = order in LOWER_IS_BETTER or (
-                row.smaller_is_better and order not in FIGURES
-            )
+            is_lower = order in LOWER_IS_BETTER or (row.smaller_is_better and order not in FIGURES)
             return False, figure if is_lower else -figure
         value = row.parameters.get(order)
         return (False, value) if isinstance(value, int | float) else (True, 0.0)

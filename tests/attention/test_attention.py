@@ -10,9 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import paifuser_lab as lab
-from paifuser_lab.attention import Sparsity, evaluate, find_attention
+from paifuser_lab.attention import Sparsity, discover, evaluate, find_attention
 from paifuser_lab.attention import cost as costing
-from paifuser_lab.attention import discover
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, StepError, StoppedError
 from paifuser_lab.jobs import measuring
 from paifuser_lab.measure import Samples
