@@ -1,5 +1,5 @@
-"""The options of a search, and the rank of its candidates: what the limits let in, best first; of
-equals the simplest.
+"""The options of a search, and the rank of its candidates: what the limits let in, the clearly
+better first; of equals the simplest.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from numbers import Real
 from typing import Any, get_args
 
@@ -95,11 +96,18 @@ def ranked(
     rows: Iterable[Candidate], goal: SearchGoal, *, is_guarded: bool = True
 ) -> tuple[Candidate, ...]:
     """The candidates within the limits, best first and numbered, then the others by status. The
-    guard is for what was timed long enough to be clearly better.
+    guard is for what was timed long enough to be clearly better, which then comes first.
     """
     order = ("outside the limits", "lost", "refused")
     rows = _guarded(list(rows), goal) if is_guarded else list(rows)
-    inside = _best_first([row for row in rows if row.status == "measured"], goal)
+
+    def place(row: Candidate) -> bool:
+        return is_guarded and not is_better(row, goal)
+
+    measured = sorted((row for row in rows if row.status == "measured"), key=place)
+    inside = [
+        row for _, group in groupby(measured, place) for row in _best_first(list(group), goal)
+    ]
     others = sorted(
         (row for row in rows if row.status != "measured"),
         key=lambda row: (order.index(row.status), _value(row, goal)),

@@ -282,7 +282,7 @@ class _Search:
         return loses or is_refused or predicted.best > self._best_ratio()
 
     def _best_ratio(self) -> float:
-        values = [self._ratio(row) for row in self._hopeful() if row.rank is not None]
+        values = [self._ratio(row) for row in self._ranked(is_guarded=False) if row.rank]
         return min((value for value in values if value is not None), default=1.0)
 
     def _suggested(self) -> Iterator[SearchResult]:
@@ -367,10 +367,12 @@ class _Search:
         before = getattr(self.baseline, field_, None)
         return value / before if before else None
 
-    def _leading(self) -> list[Point]:
-        """The best candidates, and the best that keeps the output: the others must beat that."""
+    def _leading(self, *, is_guarded: bool = False) -> list[Point]:
+        """The best candidates, and the best that keeps the output: the others must beat that.
+        Unguarded by what few rounds gave: more rounds may show that one is clearly better.
+        """
         by_label = {row.label: point for point, row in self.rows.items()}
-        points = [by_label[row.label] for row in self._hopeful() if row.rank is not None]
+        points = [by_label[row.label] for row in self._ranked(is_guarded=is_guarded) if row.rank]
         exact = [point for point in points if (self.rows[point].loss or 0.0) <= EXACT]
         return list(dict.fromkeys([*points[:LEADERS], *exact[:1]]))
 
@@ -403,7 +405,7 @@ class _Search:
 
     def _take_apart(self) -> None:
         """Measure what each step of the best contributes, in the seconds that are left."""
-        point, goal = next(iter(self._leading()), None), self.options.goal
+        point, goal = next(iter(self._leading(is_guarded=True)), None), self.options.goal
         if point not in self.variants or not is_better(self.rows[point], goal):
             return
         parts = contributions_of(
@@ -446,10 +448,6 @@ class _Search:
         every = self.rows.items()
         rows = [with_status(row, options, base, is_judged=p not in unseen) for p, row in every]
         return ranked(rows, options.goal, is_guarded=is_guarded)
-
-    def _hopeful(self) -> tuple[Candidate, ...]:
-        """Ranked by what few rounds gave: more rounds may show that one is clearly better."""
-        return self._ranked(is_guarded=False)
 
     def _record(self, *, is_done: bool = False) -> SearchResult:
         base, options, rows = self.baseline, self.options, self._ranked()

@@ -218,6 +218,31 @@ def test_of_equal_candidates_the_simplest_is_first():
     assert [candidate.label for candidate in found] == ["simple", "long", "engine", "lossy"]
 
 
+def test_what_is_clearly_faster_comes_before_a_simpler_equal_that_is_not(work, tried, monkeypatch):
+    found = {
+        FOLD: row(speedup=1.02, interval=(0.99, 1.05), word="no difference"),
+        LAYOUT: row(speedup=1.045, interval=(1.01, 1.08)),
+    }
+
+    def screened(self: Any, change: Any, *given: Any) -> screening.Screened:
+        named = {"label": change.label, "steps": change.steps}
+        known = found[change.point].model_copy(update=named)
+        return screening.Screened(known, None, apply(work, Recipe(change.steps)))
+
+    apart: list[int] = []
+    monkeypatch.setattr(screening.Screen, "screened", screened)
+    monkeypatch.setattr(searching._Search, "_leaders", lambda self: iter(()))
+    monkeypatch.setattr(
+        searching,
+        "contributions_of",
+        lambda work, best, *given, **named: apart.append(len(best.recipe)) or (),
+    )
+    last = tried(work, FOLD, LAYOUT)[-1]
+    assert [each.label for each in last.ranked] == [LABELS[LAYOUT], LABELS[FOLD]]
+    assert len(last.best.steps) == 2 and last.reason == ""
+    assert apart == [2], "what each of its steps contributes is measured"
+
+
 def test_what_is_outside_stays_listed_after_the_ranked_with_what_would_allow_it():
     options = SearchOptions(metric_drop=0.0)
     outside = with_status(row(metric_lost=0.0041), options, None)
