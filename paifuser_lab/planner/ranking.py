@@ -5,7 +5,7 @@ better first; of equals the simplest.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from numbers import Real
@@ -93,16 +93,22 @@ def with_status(
 
 
 def ranked(
-    rows: Iterable[Candidate], goal: SearchGoal, *, is_guarded: bool = True
+    rows: Iterable[Candidate],
+    goal: SearchGoal,
+    *,
+    is_guarded: bool = True,
+    leaders: Collection[str] = (),
 ) -> tuple[Candidate, ...]:
     """The candidates within the limits, best first and numbered, then the others by status. The
     guard is for what was timed long enough to be clearly better, which then comes first.
+    `leaders` were timed together: what few rounds made faster is no better than they are.
     """
     order = ("outside the limits", "lost", "refused")
-    rows = _guarded(list(rows), goal) if is_guarded else list(rows)
+    leaders = leaders if goal in ("latency", "throughput") else ()
+    rows = _guarded(list(rows), goal, leaders) if is_guarded else list(rows)
 
-    def place(row: Candidate) -> bool:
-        return is_guarded and not is_better(row, goal)
+    def place(row: Candidate) -> tuple[bool, bool]:
+        return is_guarded and not is_better(row, goal), row.label not in leaders
 
     measured = sorted((row for row in rows if row.status == "measured"), key=place)
     inside = [
@@ -118,11 +124,12 @@ def ranked(
     )
 
 
-def _guarded(rows: list[Candidate], goal: SearchGoal) -> list[Candidate]:
+def _guarded(rows: list[Candidate], goal: SearchGoal, leaders: Collection[str]) -> list[Candidate]:
     """The rows with those lost that change the output and are not clearly better than the best one
-    that keeps it.
+    that keeps it, if possible a leader.
     """
     exact = [row for row in rows if row.status == "measured" and _loss(row) <= EXACT]
+    exact = [row for row in exact if row.label in leaders] or exact
     best = min(exact, key=lambda row: _value(row, goal), default=None)
     if best is None:
         return rows

@@ -151,6 +151,7 @@ class _Search:
     planned: int = 0
     notes: list[str] = field(default_factory=list)
     unjudged: set[Point] = field(default_factory=set)  # by the half that chose none
+    leaders: set[str] = field(default_factory=set)  # the labels of those that were timed together
     is_stopped: bool = False
 
     @property
@@ -388,6 +389,7 @@ class _Search:
         for label, point in labels.items():
             if (timed := compared[label]).failure is None:
                 self.rows[point] = self.screen.candidate(self.rows[point], timed, compared)
+                self.leaders.add(label)
         self.measured = compared
         self._heed(compared)
         yield self._record()
@@ -447,7 +449,7 @@ class _Search:
         options, base, unseen = self.options, self.baseline, self.unjudged
         every = self.rows.items()
         rows = [with_status(row, options, base, is_judged=p not in unseen) for p, row in every]
-        return ranked(rows, options.goal, is_guarded=is_guarded)
+        return ranked(rows, options.goal, is_guarded=is_guarded, leaders=self.leaders)
 
     def _record(self, *, is_done: bool = False) -> SearchResult:
         base, options, rows = self.baseline, self.options, self._ranked()

@@ -547,6 +547,48 @@ def test_what_few_rounds_do_not_show_to_be_clearly_better_is_timed_again_with_th
     assert leading == [BF16, LAYOUT]
 
 
+def timed_by_hand(monkeypatch: pytest.MonkeyPatch, found: dict[Point, Any], leaders: float) -> None:
+    """Candidates as they are given, and one leader that becomes so many times as fast as 10 ms."""
+
+    def screened(self: Any, change: Any, *given: Any) -> screening.Screened:
+        named = {"label": change.label, "steps": change.steps}
+        return screening.Screened(found[change.point].model_copy(update=named))
+
+    def compared(self: Any, variants: dict[str, Any], *given: Any) -> Comparison:
+        rows = [Measurement(name="baseline", threads=1, latency_ms=10.0)]
+        rows += [
+            Measurement(
+                name=label, threads=1, latency_ms=10 / leaders, speedup=leaders,
+                speedup_interval=(leaders - 0.1, leaders + 0.1),
+            )
+            for label in variants
+        ]  # fmt: skip
+        return Comparison(
+            workload="small", machine="m", baseline="baseline", rounds=20, rows=tuple(rows)
+        )
+
+    monkeypatch.setattr(screening.Screen, "screened", screened)
+    monkeypatch.setattr(screening.Screen, "compared", compared)
+    monkeypatch.setattr(searching, "LEADERS", 1)
+
+
+def test_what_was_only_lucky_in_few_rounds_ranks_behind_the_leaders(work, tried, monkeypatch):
+    found = {
+        FOLD: row(speedup=1.5, interval=(1.4, 1.6)),
+        LAYOUT: row(speedup=1.4, interval=(1.3, 1.5)),
+    }
+    timed_by_hand(monkeypatch, found, leaders=1.2)
+    last = tried(work, FOLD, LAYOUT)[-1]
+    assert [(each.label, each.speedup) for each in last.ranked] == [
+        (LABELS[FOLD], 1.2),
+        (LABELS[LAYOUT], 1.4),
+    ]
+    lucky, exact = row("lucky", speedup=1.4), row("exact", speedup=1.2)
+    lossy = row("lossy", speedup=1.3, interval=(1.25, 1.35), relative_error=0.005)
+    order = ranked([lucky, exact, lossy], "latency", leaders={"exact", "lossy"})
+    assert [each.label for each in order] == ["lossy", "exact", "lucky"]
+
+
 def test_with_time_for_one_candidate_a_search_measures_an_engine(work, tried):
     engine = Point(engine="onnxruntime")
     (row,) = tried(work, BF16, engine, seconds=1e-6)[-1].rows
