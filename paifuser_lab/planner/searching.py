@@ -447,7 +447,8 @@ class _Search:
 
     def _ranked(self, *, is_guarded: bool = True) -> tuple[Candidate, ...]:
         options, base, unseen = self.options, self.baseline, self.unjudged
-        every = self.rows.items()
+        ms = base.latency_ms if base else None  # limits are of the ms that are shown
+        every = ((p, row.with_baseline(ms) if ms else row) for p, row in self.rows.items())
         rows = [with_status(row, options, base, is_judged=p not in unseen) for p, row in every]
         return ranked(rows, options.goal, is_guarded=is_guarded, leaders=self.leaders)
 
@@ -481,7 +482,6 @@ class _Search:
             reason=nearest(rows, options, must_change=must_change) if is_done else "",
             must_change=must_change,
         )
-        record = record.with_baseline(base.latency_ms) if base and base.latency_ms else record
         return record.model_copy(update={"targets": targets_of(record, ASKED)})
 
     def _note(self) -> str:

@@ -589,6 +589,15 @@ def test_what_was_only_lucky_in_few_rounds_ranks_behind_the_leaders(work, tried,
     assert [each.label for each in order] == ["lossy", "exact", "lucky"]
 
 
+def test_a_limit_of_latency_is_of_the_milliseconds_that_are_shown(work, tried, monkeypatch):
+    slow_rounds = {"before_ms": 12.0, "latency_ms": 6.0, "speedup": 2.0}
+    found = {FOLD: row(speedup=2.5), LAYOUT: row(**slow_rounds)}
+    timed_by_hand(monkeypatch, found, leaders=2.5)
+    last = tried(work, FOLD, LAYOUT, limits={"latency_ms": 5.5})[-1]
+    assert last[LABELS[LAYOUT]].latency_ms == 5.0, "12 ms in its rounds, 10 with the leaders"
+    assert last[LABELS[LAYOUT]].status == "measured"
+
+
 def test_with_time_for_one_candidate_a_search_measures_an_engine(work, tried):
     engine = Point(engine="onnxruntime")
     (row,) = tried(work, BF16, engine, seconds=1e-6)[-1].rows
