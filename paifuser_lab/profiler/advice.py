@@ -33,6 +33,7 @@ LIMITS: dict[str | None, str] = {
 }
 MOSTLY_MEASURED = 0.8
 EAGER = "eager"
+FOLDING = ("inductor", "onnxruntime", "openvino")  # engines that fold batch-norms themselves
 DOUBT = "In the model as a whole it is expected to help less than others, or not at all."
 
 
@@ -147,9 +148,15 @@ def advise(profile: Profile, layer: str = "", candidates: Candidates | None = No
 
 
 def only_step(row: Candidate) -> Step | None:
-    """The step of a candidate that has one, besides folding, which engines do themselves."""
-    main = [step for step in row.steps if "fold" not in step] or list(row.steps)
-    return main[0] if len(main) == 1 else None
+    """The step of a candidate that has one, besides folding where that step folds by itself."""
+    steps = row.steps
+    if len(steps) == 2 and "fold" in steps[0] and _folds(steps[1]):
+        return steps[1]
+    return steps[0] if len(steps) == 1 else None
+
+
+def _folds(step: Step) -> bool:
+    return "fuse" in step or step.get("backend", {}).get("name") in FOLDING
 
 
 def measured_of(step: Step, candidates: Candidates | None) -> Candidate | None:

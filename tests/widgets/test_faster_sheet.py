@@ -225,3 +225,13 @@ def test_chips_are_the_measured_ranking_once_there_is_one(bench):
     assert [offer["effect"] for offer in shown] == ["4.0 × faster", "2.0 × faster"]
     chosen = replace(bench.session.state, recipe=lab.Recipe([FOLD]))
     assert [offer["basis"] for offer in offers(chosen)] == ["as the only step"] * 2
+
+
+def test_a_measured_chip_adds_all_that_was_measured(bench):
+    engine = {"backend": {"name": "openvino"}}
+    bench.candidates = candidates(
+        candidate("Channels last", FOLD, LAYOUT, speedup=4.0, rank=1, word="faster"),
+        candidate("OpenVINO", FOLD, engine, speedup=2.0, rank=2, word="faster"),
+    )
+    (offer,) = offers(bench.session.state)
+    assert offer["step"] == engine, "it folds by itself; channels last was not measured alone"
