@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from ..engines.threads import faster_threads
 from ..errors import MeasureError, first_line, keep_when_stopped
 from ..machine import hardware
 from ..machine import threads as with_threads
-from ..measure import MachineWatch, spread, timed_ms
+from ..measure import MachineWatch, spread, timed_ms, wait_until_quiet
 from ..progress import Progress, progress
 from ..records import Profile
 from ..workload import Derived, Workload, running, running_in_turns, workload_of
@@ -145,6 +146,7 @@ def _time_in_turn(
     turns = [
         (observation, is_watched) for observation in observations for is_watched in (False, True)
     ]
+    has_engine = any(observation.engine is not None for observation in observations)
     spent_s = 0.0
     with ExitStack() as stack:
         for observation in observations:
@@ -157,9 +159,23 @@ def _time_in_turn(
             with watch.turn():
                 began = time.perf_counter()
                 for observation, is_watched in turns:
+                    if has_engine:
+                        _warm_up(observation, is_watched=is_watched)
                     _take_turn(observation, is_watched=is_watched)
                 spent_s += time.perf_counter() - began
             shown.advance(doing=", ".join(observation.work.name for observation in observations))
+
+
+def _warm_up(observation: Observation, *, is_watched: bool) -> None:
+    """Wait until the threads of engines sleep, which spin after a call, and wake this model's by a
+    call that is not counted.
+    """
+    wait_until_quiet()
+    call, recorder = observation.fresh_call(), observation.recorder
+    if is_watched and recorder is not None:
+        call = partial(recorder.run, observation.work.inputs.clone().tensors)
+    with with_threads(observation.threads):
+        call()
 
 
 def _take_turn(observation: Observation, *, is_watched: bool) -> None:

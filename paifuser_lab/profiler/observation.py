@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import accumulate
 from statistics import median
@@ -80,9 +80,11 @@ class Observation:
 
     @cached_property
     def _recorded(self) -> list[EngineNode]:
-        """The nodes as the engine gives them; ends the recording."""
+        """The nodes as the engine gives them, without every other run, which is not counted; ends
+        the recording.
+        """
         assert self.recorder is not None
-        return self.recorder.nodes()
+        return [replace(node, ms=node.ms[1::2]) for node in self.recorder.nodes()]
 
     @property
     def ceiling(self) -> Ceiling:

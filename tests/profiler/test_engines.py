@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -13,7 +14,7 @@ from paifuser_lab import Profile, Recipe, Workload
 from paifuser_lab.converter import Part
 from paifuser_lab.engines import Engine, EngineNode, NodeRecorder
 from paifuser_lab.errors import MeasureError
-from paifuser_lab.profiler import explain, side_by_side
+from paifuser_lab.profiler import explain, profile_in_turn, side_by_side
 from paifuser_lab.records import ENGINE_ROW
 from paifuser_lab.widgets.tabs.layers import packed_profile
 from tests.support.engines import EXPORTED, Block
@@ -92,13 +93,14 @@ class Told(NodeRecorder):
     title, no_memory = "Told", "it was not asked for its memory"
 
     def __init__(self, *nodes: EngineNode) -> None:
-        self.told = list(nodes)
+        self.told, self.ran = list(nodes), 0
 
     def run(self, tensors: Any) -> None:
-        return
+        self.ran += 1
 
     def nodes(self) -> list[EngineNode]:
-        return self.told
+        """Each told run after one that warms up."""
+        return [replace(one, ms=tuple(ms for ms in one.ms for _ in (0, 1))) for one in self.told]
 
 
 def told(monkeypatch: pytest.MonkeyPatch, *nodes: EngineNode, latency_ms: float) -> Profile:
@@ -133,6 +135,22 @@ def test_rows_add_up_to_the_latency_by_what_lies_between_the_nodes(
     assert profile["conv"].total_spread_ms == (3.5, 4.5)
     assert profile["conv"].unknown_why == {"peak_bytes": "it was not asked for its memory"}
     assert profile.root.unknown_why == {}, "the whole model is the sum of its rows"
+
+
+def test_beside_an_engine_each_turn_waits_for_its_threads_and_warms_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from paifuser_lab.profiler import layers
+
+    waits: list[int] = []
+    monkeypatch.setattr(layers, "wait_until_quiet", lambda: waits.append(1))
+    work, recorder = small(), Told(node("conv", 3, 3))
+    variant = lab.apply(work, Recipe([{"backend": {"name": "onnxruntime", "threads": 1}}]))
+    monkeypatch.setattr(type(variant.model), "recorder", lambda self, inputs: recorder)
+    profile_in_turn([work, variant], runs=2)
+    assert len(waits) == 2 * 4 and recorder.ran == 2 * 2, "two turns of each model in each round"
+    lab.profile(work, runs=2)
+    assert len(waits) == 2 * 4, "eager torch alone has no other threads to wait for"
 
 
 def test_the_cost_of_recording_is_taken_out_of_each_node(monkeypatch: pytest.MonkeyPatch) -> None:
