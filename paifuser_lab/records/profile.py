@@ -219,6 +219,7 @@ class Point(Record):
     gflops: float
     ms: float
     bound: Bound | None = None
+    roof_ms: float | None = None  # at the roof of its own format
 
 
 class Roofline(Record):
@@ -269,6 +270,7 @@ class Profile(ProfileTree):
                 gflops=row.gflops,
                 ms=row.self_ms,
                 bound=row.verdict,
+                roof_ms=row.roof_ms or None,
             )
             for row in self.layers
             if row.intensity and row.gflops

@@ -78,6 +78,13 @@ def roof_gflops(ceiling: Ceiling, intensity: float) -> float:
     return min(ceiling.fp32_gflops, ceiling.bandwidth_gbs * intensity)
 
 
+def _own_roof(ceiling: Ceiling, point: Point) -> float:
+    """The roof of a layer in GFLOP/s: that of its format, where it is known."""
+    if point.roof_ms is None:
+        return roof_gflops(ceiling, point.intensity)
+    return point.gflops * point.ms / point.roof_ms
+
+
 def _panel(ceiling: Ceiling, points: list[Point], height: int) -> Panel:
     x, y = _axes(ceiling, points)
     roofs, names = _roofs(ceiling, x, y, height)
@@ -136,7 +143,7 @@ def _named(ceiling: Ceiling, roofs: list[str]) -> str:
 def _dots(ceiling: Ceiling, points: list[Point]) -> Dots:
     """The layers; the costliest is the first for keys."""
     whole = sum(point.ms for point in points) or 1.0
-    roofs = [roof_gflops(ceiling, point.intensity) for point in points]
+    roofs = [_own_roof(ceiling, point) for point in points]
     reached = [point.gflops / roof for point, roof in zip(points, roofs, strict=True)]
     at_roof = [
         readable_ms(point.ms * share) if share < 1 else ""

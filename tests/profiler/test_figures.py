@@ -141,6 +141,15 @@ def test_a_dot_says_its_name_its_time_and_both_of_its_rates():
     ]
 
 
+def test_a_layer_in_a_faster_format_is_measured_against_the_roof_of_that_format():
+    quick = leaf("conv", 2.0, flops=int(3e8), dtype="int8", roof_ms=0.8)
+    profile = profile_of(quick)
+    (tooltip,) = figure(profile.roofline).hover.values()
+    assert "40% of the ceiling" in tooltip and profile["conv"].roof_share == 0.4
+    dots = roofline_picture(profile.roofline).panels[0].marks[-1]
+    assert math.isclose(dots.reach[0], 3e8 / 0.8e6)
+
+
 def test_each_bound_has_its_own_marker_beside_its_colour():
     axes = next(one for one in figure(many(6).roofline).axes if one.get_xscale() == "log")
     dots = {line.get_color(): line.get_marker() for line in axes.lines if line.get_gid()}
