@@ -67,16 +67,14 @@ def plan(
     left = max(0.0, seconds - (time.perf_counter() - began))
     measured = compare(work, *candidates, seconds=left, metric=False, is_whole=True)
     by_label = {recipe.label: recipe for recipe in candidates}
-    best = _best(measured, by_label, max_error)
+    best = _best(measured, max_error)
     if best is None:
         return Recipe(workload=work.loaded_as, evidence=measured)
     known = {"fold": space.folding, "pool": space.pool_why}
-    steps = [
-        step.model_copy(
-            update={"why": _reason(step.kind, known.get(step.kind, ""), best, measured)}
-        )
-        for step in by_label[best.name]
-    ]
+    steps = []
+    for step in by_label[best.name]:
+        why = _reason(step.kind, known.get(step.kind, ""), best, measured, max_error)
+        steps.append(step.model_copy(update={"why": why}))
     return Recipe(steps, workload=work.loaded_as, evidence=measured)
 
 
@@ -144,39 +142,41 @@ def _engine_of(device: Accelerator, engines: tuple[str, ...]) -> list[Choice]:
     return [{"backend": {"name": name, "why": why}}] if name in engines else []
 
 
-def _best(measured: Comparison, recipes: dict[str, Recipe], max_error: float) -> Measurement | None:
-    """The fastest row within the error; of equals the one with the fewest steps, eager first."""
-    rows = [row for row in measured.rows if row.name in recipes and row.speedup is not None]
+def _within(measured: Comparison, max_error: float) -> list[Measurement]:
+    """The recipes that were measured and keep the error, the fastest first."""
+    rows = [row for row in measured.rows if row.steps and row.latency_ms is not None]
     rows = [row for row in rows if (row.relative_error or 0.0) <= max_error]
+    return sorted(rows, key=lambda row: row.latency_ms or 0.0)
+
+
+def _best(measured: Comparison, max_error: float) -> Measurement | None:
+    """The fastest row within the error; of equals the one with the fewest steps, eager first."""
+    rows = _within(measured, max_error)
     if not rows:
         return None
-    fastest = min(row.latency_ms or 0.0 for row in rows)
+    fastest = rows[0].latency_ms or 0.0
     if fastest > (measured[measured.baseline].latency_ms or 0.0):
         return None
     equal = [row for row in rows if fastest >= TIE_RATIO * (row.latency_ms or 0.0)]
     return min(equal, key=lambda row: ("eager" not in row.name, len(row.steps), row.latency_ms))
 
 
-def _reason(kind: str, known: str, best: Measurement, measured: Comparison) -> str:
+def _reason(
+    kind: str, known: str, best: Measurement, measured: Comparison, max_error: float
+) -> str:
     """What was known of a step before, or what it was measured to change."""
     notes = [note for note in best.notes if kind == "pool" and "memory pool" in note]
     if notes:
         return f"{notes[-1]}; estimated before: {known}"
     if known:
         return known
-    base = measured[measured.baseline]
+    base, rows = measured[measured.baseline], _within(measured, max_error)
     if kind != "backend":
-        count = sum(bool(row.steps) for row in measured.rows)
         return (
-            f"part of the fastest of {count} recipes measured here; output error "
+            f"part of the fastest of {len(rows)} recipes measured here; output error "
             f"{best.relative_error:.1e}"
         )
-    others = [
-        row
-        for row in measured.rows
-        if row.latency_ms is not None and row.name not in (best.name, base.name)
-    ]
-    runner_up = min(others, key=lambda row: row.latency_ms or 0.0, default=base)
+    runner_up = next((row for row in rows if row.name != best.name), base)
     return (
         f"{readable_ms(best.latency_ms)} ms against {readable_ms(base.latency_ms)} ms as it was "
         f"({best.speedup:.2f} ×, output error {best.relative_error:.1e}); next best: "

@@ -193,6 +193,15 @@ def test_the_reason_for_a_layout_has_the_number_of_candidates(plan: Any) -> None
     )
 
 
+def test_the_reasons_count_what_was_measured_and_name_what_keeps_the_error(plan: Any) -> None:
+    ms = {"inductor": -1.0, "bf16": 0.5, "channels last+eager · 1": 1.0}
+    recipe, stub = plan(small(), on=machine(bf16=300), ms=ms, error={"bf16": 0.03}, max_error=0.02)
+    kept = [label for label in stub.labels if "inductor" not in label and "bf16" not in label]
+    assert f"part of the fastest of {len(kept)} recipes measured here" in recipe.steps[1].why
+    next_best = recipe.steps[2].why.partition("next best: ")[2]
+    assert "channels last" in next_best and "bf16" not in next_best
+
+
 def test_a_candidate_with_too_large_an_error_is_not_taken(plan: Any) -> None:
     ms, error = {"bf16+inductor": 1.0, "bf16": 1.5, "openvino": 5.0}, {"bf16": 0.03}
     recipe, _ = plan(small(), on=machine(bf16=300), ms=ms, error=error, max_error=0.02)
