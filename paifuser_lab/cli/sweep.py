@@ -287,12 +287,14 @@ def _sorted(rows: Sequence[SweepRun], order: str | None) -> list[SweepRun]:
     if order is None:
         return list(rows)
 
-    def sort_key(row: SweepRun) -> tuple[bool, float]:
+    def sort_key(row: SweepRun) -> tuple[int, float, str]:
         if (figure := row.figures.get(order)) is not None:
             is_lower = order in LOWER_IS_BETTER or (row.smaller_is_better and order not in FIGURES)
-            return False, figure if is_lower else -figure
+            return 0, figure if is_lower else -figure, ""
         value = row.parameters.get(order)
-        return (False, value) if isinstance(value, int | float) else (True, 0.0)
+        if isinstance(value, str):
+            return 1, 0.0, value
+        return (0, value, "") if isinstance(value, int | float) else (2, 0.0, "")
 
     return sorted(rows, key=sort_key)
 

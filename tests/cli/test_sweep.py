@@ -537,6 +537,11 @@ def test_the_best_metric_comes_first_also_where_smaller_is_better(
     assert running._sorted(rows, "score")[0].figures["score"] == best
 
 
+def test_runs_are_sorted_by_a_parameter_of_words_behind_numbers_and_before_none() -> None:
+    rows = [SweepRun(name=str(word), parameters={"word": word}) for word in ("b", None, "a", 2)]
+    assert [row.name for row in running._sorted(rows, "word")] == ["2", "a", "b", "None"]
+
+
 def test_a_table_escapes_text_from_parameters_and_errors() -> None:
     runs = (
         SweepRun(
