@@ -168,6 +168,12 @@ def test_a_row_has_its_speed_up_its_word_and_what_a_press_of_it_sends():
     assert doubtful["Times as fast (likely)"]["text"] == "≈ 1.6–2.5 ×", "no figure stands alone"
 
 
+def test_a_range_that_says_nothing_is_a_dash():
+    wide = candidate("Fold", FOLD, interval=(0.1, 9.0), word="not told", tone="untold")
+    (row,) = shown(wide)
+    assert row["Times as fast (likely)"] == {"text": "–", "small": "cannot be told"}
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [

@@ -8,7 +8,7 @@ from typing import Any
 from ...planner import SearchOptions, SearchResult
 from ...planner.result import recipe_of
 from ...records import Candidate, readable_bytes
-from ...records.quality import readable_interval
+from ...records.quality import UNUSABLE, readable_interval
 from ...records.table import Table
 from ...records.text import readable_ms, readable_ratio
 from ...session.state import State
@@ -98,7 +98,8 @@ def _speed(row: Candidate) -> Any:
         return "–"
     likely = readable_interval(row.interval, like=row.speedup)
     if row.word == "not told":
-        return cell(f"≈ {likely} ×", small="cannot be told")
+        known = "–" if likely == UNUSABLE else f"≈ {likely} ×"
+        return cell(known, small="cannot be told")
     sure = row.tone in ("good", "bad")
     return cell(f"{readable_ratio(row.speedup)} ×", small=likely if sure else row.word)
 
