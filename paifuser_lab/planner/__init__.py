@@ -8,7 +8,7 @@ contributions  what each step of the best recipe contributes, left out in turn
 halves         test data to choose by, and test data that judge
 ranking        the options of a search, and the order of its candidates
 result         the record of a search, and its recipes
-plans          `plan`: the exact part of the space, timed in one comparison
+plans          `plan`: the exact part of the space, timed in turn, the nearest to the fastest twice
 precision/     `plan_precision`: a format for each layer within a budget, `plan_shares` within
                shares of fp32; `recipe_of` its recipe, `achieved` measures chosen points
 """

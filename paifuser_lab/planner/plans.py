@@ -1,9 +1,9 @@
 """A recipe for this hardware, with a reason for each step.
 
 The candidates are the points of a search's space that keep the output, and with an allowed error
-those in faster formats. All of them are built and timed in one comparison, and the fastest one
-within the error is taken. A device that is only named (PAIFUSER_HARDWARE) cannot be timed,
-so the recipe follows from its figures alone.
+those in faster formats. All of them are built and timed in one comparison, and those that are
+nearly the fastest in a second one. The fastest one within the error is taken. A device that is
+only named (PAIFUSER_HARDWARE) cannot be timed, so the recipe follows from its figures alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from ..machine import hardware
 from ..machine.datasheets import inductor_obstacle
 from ..profiler.alternatives import half_format, is_faster_in
 from ..records import Accelerator, Comparison, Hardware, Measurement, readable_ms
-from ..variant.comparison import compare
+from ..variant import Variant
+from ..variant.comparison import BUILDING_SHARE, TIMED_SHARE, compare
 from ..variant.recipe import Recipe
+from ..variant.trial import built
 from ..workload import Workload, workload_of
 from .ranking import EXACT, TIE_RATIO, WIDE_OPEN
 from .space import (
@@ -32,6 +34,9 @@ from .space import (
 )
 
 MIN_INT8_ERROR = 0.01  # int8 is not tried where the allowed error is smaller
+FIRST_SHARE = 0.6  # of the time for timing; the rest is for the nearest to the fastest
+NEAR, LEADERS = 1.1, 3  # times the latency of the fastest, and how many are timed again at most
+FEWEST_CALLS = 14  # of each that a comparison times at least, warm-up included
 
 
 def plan(
@@ -65,15 +70,20 @@ def plan(
         Recipe(space.steps(point), limit=WIDE_OPEN) for point in sorted(points, key=_when_built)
     ]
     left = max(0.0, seconds - (time.perf_counter() - began))
-    measured = compare(work, *candidates, seconds=left, metric=False, is_whole=True)
+    variants, unbuilt = built(work, candidates, BUILDING_SHARE * left)
+    until = began + TIMED_SHARE * seconds
+    left = max(0.0, until - time.perf_counter())
+    measured = compare(work, *variants, seconds=FIRST_SHARE * left, metric=False)
+    measured = measured.model_copy(update={"rows": (*measured.rows, *unbuilt)})
+    timed = _timed_again(work, variants, measured, max_error, until)
     by_label = {recipe.label: recipe for recipe in candidates}
-    best = _best(measured, max_error)
+    best = _best(timed, max_error)
     if best is None:
         return Recipe(workload=work.loaded_as, evidence=measured)
     known = {"fold": space.folding, "pool": space.pool_why}
     steps = []
     for step in by_label[best.name]:
-        why = _reason(step.kind, known.get(step.kind, ""), best, measured, max_error)
+        why = _reason(step.kind, known.get(step.kind, ""), best, measured, timed, max_error)
         steps.append(step.model_copy(update={"why": why}))
     return Recipe(steps, workload=work.loaded_as, evidence=measured)
 
@@ -161,8 +171,24 @@ def _best(measured: Comparison, max_error: float) -> Measurement | None:
     return min(equal, key=lambda row: ("eager" not in row.name, len(row.steps), row.latency_ms))
 
 
+def _timed_again(
+    work: Workload, variants: list[Variant], measured: Comparison, max_error: float, until: float
+) -> Comparison:
+    """The nearest to the fastest timed alone in what is left; without any, what was measured."""
+    best, rows = _best(measured, max_error), _within(measured, max_error)
+    near = [row for row in rows if (row.latency_ms or 0.0) <= NEAR * (rows[0].latency_ms or 0.0)]
+    if best is None or len(near) < 2 or measured.is_interrupted:
+        return measured
+    leaders = list({row.name: row for row in (best, *near)}.values())[:LEADERS]
+    base, left = measured[measured.baseline], until - time.perf_counter()
+    if left < FEWEST_CALLS * sum(row.latency_ms or 0.0 for row in (base, *leaders)) / 1e3:
+        return measured
+    again = [one for one in variants if any(one.recipe.label == row.name for row in leaders)]
+    return compare(work, *again, seconds=left, metric=False)
+
+
 def _reason(
-    kind: str, known: str, best: Measurement, measured: Comparison, max_error: float
+    kind: str, known: str, best: Measurement, first: Comparison, timed: Comparison, max_error: float
 ) -> str:
     """What was known of a step before, or what it was measured to change."""
     notes = [note for note in best.notes if kind == "pool" and "memory pool" in note]
@@ -170,15 +196,17 @@ def _reason(
         return f"{notes[-1]}; estimated before: {known}"
     if known:
         return known
-    base, rows = measured[measured.baseline], _within(measured, max_error)
     if kind != "backend":
+        count = len(_within(first, max_error))
         return (
-            f"part of the fastest of {len(rows)} recipes measured here; output error "
+            f"part of the fastest of {count} recipes measured here; output error "
             f"{best.relative_error:.1e}"
         )
+    base, rows = timed[timed.baseline], _within(timed, max_error)
     runner_up = next((row for row in rows if row.name != best.name), base)
+    again = "" if timed is first else f", in {timed.rounds} more rounds of the nearest alone"
     return (
         f"{readable_ms(best.latency_ms)} ms against {readable_ms(base.latency_ms)} ms as it was "
         f"({best.speedup:.2f} ×, output error {best.relative_error:.1e}); next best: "
-        f"{runner_up.name} with {readable_ms(runner_up.latency_ms)} ms"
+        f"{runner_up.name} with {readable_ms(runner_up.latency_ms)} ms{again}"
     )

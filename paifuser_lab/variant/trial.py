@@ -299,6 +299,16 @@ class Trial:
         )
 
 
+def built(
+    work: Workload, recipes: Iterable[Recipe], seconds: float
+) -> tuple[list[Variant], list[Measurement]]:
+    """The variants that are built within the seconds, and a row for each other recipe."""
+    building, count = Building(time.perf_counter() + seconds), faster_threads(work)
+    made = [_variant(work, recipe.label, recipe, count, building) for recipe in recipes]
+    variants = [one for one in made if isinstance(one, Variant)]
+    return variants, [one for one in made if isinstance(one, Measurement)]
+
+
 def _failed(name: str, steps: tuple[str, ...], count: int, why: str) -> Measurement:
     return Measurement(name=name, steps=steps, threads=count, failure=why)
 

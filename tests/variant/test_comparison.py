@@ -239,6 +239,8 @@ def test_a_whole_call_builds_only_what_its_seconds_suffice_for(
     assert left_out == ["c", "d"], "two times 2 of 5 seconds; the third would end at 6"
     assert result["c"].failure == "not built: the seconds do not suffice; give more"
     assert not lab.compare(work, rounds=2, seconds=10, **recipes)["d"].failure
+    variants, rows = trial.built(work, list(recipes.values()), seconds=5)
+    assert (len(variants), [row.failure for row in rows]) == (2, [result["c"].failure] * 2)
 
 
 def test_of_a_whole_call_one_recipe_is_built_in_any_case() -> None:
