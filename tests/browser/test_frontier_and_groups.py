@@ -133,3 +133,22 @@ def test_groups_are_shown_before_the_cut_and_predictions_while_the_line_is_dragg
     page.locator(f'[role=slider][aria-valuetext^="{kept - 1} "]').wait_for(timeout=10_000)
     group.get_by_role("button").filter(has_text=f"{HTML_NAME}.3").first.click()
     assert read()["selected"] == f"{HTML_NAME}.3"
+
+
+def test_the_threshold_beside_a_layer_has_that_layer_s_stops_after_one_that_has_none(opened):
+    shown, panel, _ = opened
+    panel.get_by_role("tab", name="Layers").click()
+    line = panel.locator(".pf-detail-channels").get_by_role("slider")
+
+    def choose(layer):
+        title = shown.page.get_by_title(layer, exact=True)
+        panel.get_by_role("row").filter(has=title).first.click()
+
+    choose(f"{HTML_NAME}.0")
+    panel.locator('.pf-detail-channels [aria-valuemax="15"]').wait_for(timeout=10_000)
+    choose(f"{HTML_NAME}.2")
+    line.wait_for(state="hidden", timeout=10_000)
+    shown.page.wait_for_timeout(200)  # the page has seen that it is hidden
+    choose("head.2")
+    line.wait_for(timeout=10_000)
+    panel.locator('.pf-detail-channels [aria-valuemax="0"]').wait_for(timeout=10_000)

@@ -20,6 +20,7 @@ export class ChannelChoice {
     this.drawing = new PictureDrawing(host, {
       move: (row) => this.live.tell(this.at(row)),
       settle: (row) => this.live.end(row === null ? null : this.at(row)),
+      drawn: () => this.follow(), // a line that is drawn late stands where Python has it
     });
     this.line = h("p", { class: "pf-channels-said", id: freshId("line") });
     this.note = h("p", { class: "pf-note" });

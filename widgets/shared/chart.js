@@ -20,7 +20,8 @@ export function onWidth(element, draw) {
   let frame = 0;
   const observer = new ResizeObserver((entries) => {
     const width = Math.floor(entries[entries.length - 1].contentRect.width);
-    if (width === 0 || width === drawn) return;
+    if (width === 0) drawn = 0; // what came while it was hidden is drawn once it is seen
+    if (width === drawn) return;
     drawn = width;
     cancelAnimationFrame(frame);
     frame = requestAnimationFrame(() => draw(width));

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { cardPlace, indexAfterKey } from "./chart.js";
+import { cardPlace, indexAfterKey, onWidth } from "./chart.js";
 import { textWidth, withoutMiddle } from "./lettering.js";
 
 test("a long name gives up its middle, by letters and not by halves of them", () => {
@@ -46,4 +46,26 @@ test("keys lead through a list and no further than its ends", () => {
   assert.equal(indexAfterKey("Home", 2, 3), 0);
   assert.equal(indexAfterKey("x", 1, 3), 1);
   assert.equal(indexAfterKey("ArrowRight", -1, 0), -1);
+});
+
+test("what a chart was given while it was hidden is drawn once it is seen", () => {
+  /** @type {(width: number) => void} */
+  let resize = () => {};
+  class Observer {
+    /** @param {(entries: any[]) => void} tell */
+    constructor(tell) {
+      resize = (width) => tell([{ contentRect: { width } }]);
+    }
+    observe() {}
+  }
+  Object.assign(globalThis, {
+    ResizeObserver: Observer,
+    requestAnimationFrame: (/** @type {() => void} */ draw) => draw(),
+    cancelAnimationFrame() {},
+  });
+  /** @type {number[]} */
+  const drawn = [];
+  onWidth(/** @type {any} */ ({}), (width) => drawn.push(width));
+  for (const width of [300, 300, 0, 300]) resize(width);
+  assert.deepEqual(drawn, [300, 300]);
 });

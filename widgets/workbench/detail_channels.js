@@ -37,13 +37,13 @@ export class DetailChannels {
     if (isSameData(this.data, data ?? null)) return;
     this.data = data ?? null;
     this.choice.take(this.data);
-    this.hide();
+    this.select(this.choice.layer);
   }
 
   /** @param {string} layer */
   select(layer) {
+    this.element.hidden = !this.choice.pictures.has(layer); // first: it is drawn at its width
     this.choice.choose(layer);
-    this.hide();
   }
 
   follow() {
@@ -52,10 +52,6 @@ export class DetailChannels {
 
   destroy() {
     this.choice.destroy();
-  }
-
-  hide() {
-    this.element.hidden = !this.choice.picture;
   }
 }
 
