@@ -369,10 +369,14 @@ def linear_ticks(low: float, high: float, most: int = 5) -> tuple[float, ...]:
 
 
 def log_ticks(low: float, high: float, most: int = 5) -> tuple[float, ...]:
-    """Powers of ten, thinned if there are many, with 2 and 5 between them if there are few."""
+    """Powers of ten, thinned if there are many, with 2 and 5 between them if there are few;
+    even steps where that leaves less than two.
+    """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     fine = [tidy(factor * 10.0**power) for power in powers for factor in (1, 2, 5)]
     shown = [tick for tick in fine if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+    if len(shown) < 2:
+        return linear_ticks(low, high, most)  # between two of them: the scale is nearly even there
     if len(shown) <= most:
         return tuple(shown)
     whole = [tick for tick in shown if math.log10(tick).is_integer()] or shown

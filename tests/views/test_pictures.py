@@ -205,3 +205,8 @@ def test_log_ticks_are_few_and_within_their_ends(low, high):
     ticks = log_ticks(low, high)
     assert len(ticks) <= 6 and all(low <= tick <= high for tick in ticks)
     assert all(before < after for before, after in pairwise(ticks))
+
+
+@pytest.mark.parametrize(("low", "high"), [(21.6, 42.5), (3, 4), (0.24, 0.45)])
+def test_a_short_logarithmic_axis_has_ticks_too(low, high):
+    assert len(log_ticks(low, high)) >= 2 and log_ticks(low, high, most=2)
