@@ -287,7 +287,7 @@ export function pathOf(line, frame) {
   let before = 0;
   Array.from(/** @type {Column} */ (line.x)).forEach((at, row) => {
     const [x, y] = [frame.x(at), frame.y(line.y[row])];
-    if (!Number.isFinite(y)) {
+    if (!Number.isFinite(line.y[row]) || !Number.isFinite(y)) {
       isDown = false;
       return;
     }

@@ -83,6 +83,14 @@ test("a line is broken where a value is not known, and stays inside its panel", 
   assert.equal(pointsAt(frame, 0).length, 1);
 });
 
+test("a line is broken on a logarithmic axis as well", () => {
+  const y = axis({ low: 1, high: 30, kind: "log", ticks: [1, 10], names: ["1", "10"] });
+  const [frame] = framesOf(600, /** @type {any} */ ({ rows: [[panel({ y })]] })).frames;
+  const path = pathOf(/** @type {any} */ (line), frame);
+  assert.equal(path.match(/M/g)?.length, 2);
+  assert.ok(!path.includes(` ${frame.bottom.toFixed(1)}`));
+});
+
 test("a cursor goes to the nearest row of the panel under the pointer", () => {
   const { frames } = framesOf(600, picture);
   const cursor = /** @type {any} */ ({ at: [0, 4, 8] });
