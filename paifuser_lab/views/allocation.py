@@ -230,7 +230,9 @@ def _names(
     room = Room((WIDE, HEIGHT - FRAME), [heading], steps, dots)
     rest, texts = spots[len(frontier) :], [point.name for point in allocation.uniform]
     across, up = offsets(room, texts, dots[len(frontier) :])
-    return Names([at for at, _ in rest], [at for _, at in rest], texts, across, up, tone="ink")
+    keys = [str(index) for index in range(len(frontier), len(spots))]
+    xs, ys = [at for at, _ in rest], [at for _, at in rest]
+    return Names(xs, ys, texts, across, up, tone="ink", key=keys)
 
 
 def _tips(allocation: Allocation) -> Tips:

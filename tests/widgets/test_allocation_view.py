@@ -13,7 +13,7 @@ from paifuser_lab.errors import RecipeError
 from paifuser_lab.planner import recipe_of
 from paifuser_lab.records import Achieved
 from paifuser_lab.views.allocation import compared_rows, picture
-from paifuser_lab.views.picture import Dots, Line, Rules
+from paifuser_lab.views.picture import Dots, Line, Names, Rules
 from paifuser_lab.widgets.section import packed
 from tests.support import drawn
 
@@ -63,6 +63,13 @@ def test_every_point_is_a_dot_at_its_latency_and_loss_the_frontier_first():
     assert list(listed.shape) == ["disc", "disc", "disc", "diamond"]
     assert list(listed.x) == [1.0, 2.5, 4.0, 0.9] and list(listed.y)[:2] == [0.5, 0.1]
     assert list(listed.y)[3] == 0.7 and listed.tips.heading == NAMES
+
+
+def test_the_names_of_uniform_choices_go_with_their_diamonds():
+    names = next(mark for mark in picture(ALLOCATION).panels[0].marks if isinstance(mark, Names))
+    listed = dots(ALLOCATION)
+    soft = [key for key, tone in zip(listed.key, listed.tone, strict=True) if tone == "soft"]
+    assert list(names.key) == soft == ["3"]
 
 
 def test_a_loss_of_zero_or_less_stands_in_a_band_below_the_axis_s_ticks():
