@@ -253,7 +253,9 @@ class Workload:
                 f"{self.name} fails on its test data",
                 "see that each batch has what the model takes",
             ):
-                output = Inputs.of(batch).map(lambda tensor: tensor.to(self.device))(evaluated)
+                # a copy, which the model may write into
+                inputs = Inputs.of(batch).map(lambda tensor: tensor.to(self.device, copy=True))
+                output = inputs(evaluated)
             return pytree.tree_map_only(Tensor, lambda tensor: tensor.cpu(), output)
 
         problem = f"metric '{self.metric_name}' of {self.name} fails"

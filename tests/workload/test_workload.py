@@ -375,6 +375,16 @@ def test_the_metric_is_computed_for_the_given_model() -> None:
     assert work.evaluate() is None
 
 
+def test_a_model_that_writes_into_its_input_leaves_the_test_data_as_they_were() -> None:
+    batch = torch.zeros(2, 4)
+
+    def total(predict: Callable[[Any], Tensor], test: Any) -> float:
+        return float(predict(test[0][0]).sum())
+
+    work = Workload(Scribbling(), batch, test=[(batch, None)], metric=total)
+    assert work.evaluate() == work.evaluate() and torch.equal(batch, torch.zeros(2, 4))
+
+
 def unkind(predict: Callable[[Any], Tensor], test: Any) -> float:
     raise ValueError("no labels here.\na long story")
 
