@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -56,7 +57,7 @@ def halves_of(work: Workload) -> tuple[Workload, Workload, str]:
     if len(batches) == 1:
         if (split := _split(batches[0])) is None:
             note = (
-                "the test data are one sample: what was chosen is judged by what it was chosen by"
+                "the test data cannot be halved: what was chosen is judged by what it was chosen by"
             )
             return work, work, note
         first, second = [split[0]], [split[1]]
@@ -109,11 +110,16 @@ def _samples(batch: Any) -> int | None:
 
 
 def _split(batch: Any) -> tuple[Any, Any] | None:
-    """A batch's even and odd samples; None where it has no two."""
-    count = _samples(batch)
-    is_pair = isinstance(batch, tuple | list) and len(batch) == 2  # inputs and targets
-    if not is_pair or count is None or count < 2:
+    """A batch's even and odd samples; None where it has no two, or holds more than tensors."""
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
         return None
-    even: Any = pytree.tree_map_only(Tensor, lambda leaf: leaf[::2], batch)
-    odd: Any = pytree.tree_map_only(Tensor, lambda leaf: leaf[1::2], batch)
+    inputs, target = batch
+    # a tokenizer's output is no dict, and one leaf to torch
+    pair = (dict(inputs) if isinstance(inputs, Mapping) else inputs, target)
+    count = _samples(pair)
+    is_whole = all(isinstance(leaf, Tensor | None) for leaf in pytree.tree_leaves(pair))
+    if not is_whole or count is None or count < 2:
+        return None
+    even: Any = pytree.tree_map_only(Tensor, lambda leaf: leaf[::2], pair)
+    odd: Any = pytree.tree_map_only(Tensor, lambda leaf: leaf[1::2], pair)
     return even, odd

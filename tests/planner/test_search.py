@@ -7,9 +7,11 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections import UserDict
 from itertools import chain, repeat
 from typing import Any
 
+import numpy
 import optuna
 import pytest
 import torch
@@ -741,7 +743,19 @@ def test_test_data_are_halved_by_batches_or_by_samples(work):
     seen, unseen, _ = halves_of(work)
     assert seen.test[0][1].tolist() == [0, 2, 4] and unseen.test[0][0][:, 0].tolist() == [1, 3]
     work.test = [(torch.zeros(1, 1), torch.zeros(1))]
-    assert halves_of(work)[2].startswith("the test data are one sample")
+    assert halves_of(work)[2].startswith("the test data cannot be halved")
+
+
+def test_test_data_are_halved_in_all_their_parts_or_not_at_all(work):
+    work.metric = lambda predict, test: 0.0
+    work.test = [(UserDict(x=torch.arange(4)), torch.arange(4))]
+    seen, unseen, note = halves_of(work)
+    parts = [[half.test[0][0]["x"].tolist(), half.test[0][1].tolist()] for half in (seen, unseen)]
+    assert (parts, note) == ([[[0, 2], [0, 2]], [[1, 3], [1, 3]]], "")
+    for labels in ([0, 1, 2, 3], numpy.arange(4)):
+        work.test = [(torch.arange(4.0)[:, None], labels)]
+        seen, unseen, note = halves_of(work)
+        assert seen is unseen is work and note.startswith("the test data cannot be halved")
 
 
 def test_leaders_are_judged_on_data_that_chose_nothing(tried):
