@@ -32,6 +32,7 @@ from ..model.weights import load_weights
 from ..records import Origin
 from ..records.record import WorkloadName
 from ..workload import Workload, inputs_of_shapes
+from ..workload.checks import check_data
 from ..workload.generation import give_text, writes_text
 from ..zoo.installed import MINILM, installed_names, name_of_file
 from ..zoo.language import give_sentences
@@ -91,6 +92,7 @@ def load(
         work.loaded_with["weights"] = str(weights)
     if data is not None:
         work.train, work.test = _load_data(data, seed)
+        check_data(work)
         work.loaded_with["data"] = data
     return work if target == work.device else work.to(target)
 

@@ -41,6 +41,8 @@ class Words(nn.Module):
         return self.table(tokens)
 def batches():
     return [(torch.ones(2, 3), torch.zeros(2))], [(torch.rand(2, 3), torch.zeros(2))]
+def iterators():
+    return tuple(map(iter, batches()))
 """
 
 
@@ -86,6 +88,8 @@ def test_data_can_be_another_functions(here: str) -> None:
     assert len(work.train) == 1 and torch.equal(work.test[0][0], again.test[0][0])
     with pytest.raises(WorkloadError, match="returned Linear; as data, return a pair"):
         lab.load(f"{here}:work", data=f"{here}:model")
+    with pytest.raises(WorkloadError, match="the train data can be iterated only once"):
+        lab.load(f"{here}:work", data=f"{here}:iterators")
 
 
 def test_equal_seeds_give_equal_weights_and_preserve_the_random_state(here: str) -> None:
