@@ -102,7 +102,8 @@ def _inputs(model: Any, batch: int) -> dict[str, Tensor]:
     if key == "pixel_values":
         size = getattr(config, "image_size", 224)
         height, width = size if isinstance(size, list | tuple) else (size, size)
-        return {key: torch.randn(batch, getattr(config, "num_channels", 3), height, width)}
+        images = torch.randn(batch, getattr(config, "num_channels", 3), height, width)
+        return {key: images.to(model.dtype)}
     if key != "input_ids":
         raise ValueError(f"it reads {key!r}")
     length = min(128, getattr(config, "max_position_embeddings", None) or 128)

@@ -34,6 +34,15 @@ def vit(folder):
     return model
 
 
+def resnet_in_bf16(folder):
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], layer_type="basic", num_labels=3,
+    )  # fmt: skip
+    model = transformers.ResNetForImageClassification(config).bfloat16().eval()
+    model.save_pretrained(folder)
+    return model
+
+
 def gpt2(folder):
     config = transformers.GPT2Config(
         vocab_size=120, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=0,
@@ -44,7 +53,7 @@ def gpt2(folder):
     return model
 
 
-@pytest.mark.parametrize("make", [bert, vit, gpt2])
+@pytest.mark.parametrize("make", [bert, vit, resnet_in_bf16, gpt2])
 def test_a_folder_loads_with_its_head_and_weights_and_without_a_network(
     make, tmp_path, monkeypatch
 ):
