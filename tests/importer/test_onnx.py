@@ -201,6 +201,7 @@ def test_names_that_code_cannot_have_are_changed_and_never_shared(tmp_path):
     shapes = {"self": [2, 3], "a.b": [2, 3], "a_b": [2, 3]}
     work = lab.load(graph_file(tmp_path / "class.onnx", nodes, shapes, ["y"], [weight]))
     assert "converted to torch" in work.notes[0] and len(work.inputs.kwargs) == 3
+    assert work.notes[-1] == "its inputs are called self_, a_b, a_b_ here, in test data too"
     relus = [name for name, layer in work.model.named_modules() if type(layer) is nn.ReLU]
     assert relus == ["in_.lambda_", "in_.lambda__2"]
     assert torch.equal(lab.apply(work, lab.Recipe([])).model(**work.inputs.kwargs), work.output())

@@ -56,6 +56,9 @@ def load_onnx(
             f"converted to torch; its output differs from ONNX Runtime's by {error:.0e} "
             "(relative L2)"
         )
+        own = _names(module)
+        if len(own) > 1 and own != [value.name for value in file.inputs]:
+            notes.append(f"its inputs are called {', '.join(own)} here, in test data too")
     except NotConvertibleError as obstacle:
         module = _opaque(file)
         notes.append(
@@ -171,8 +174,12 @@ def _call_inputs(module: Any, example: dict[str, Tensor]) -> Any:
         return next(iter(example.values()))
     if isinstance(module, OnnxModel):
         return example
-    names = [node.target for node in module.graph.nodes if node.op == "placeholder"]
-    return dict(zip(names, example.values(), strict=True))
+    return dict(zip(_names(module), example.values(), strict=True))
+
+
+def _names(module: fx.GraphModule) -> list[str]:
+    """What the module calls its inputs."""
+    return [str(node.target) for node in module.graph.nodes if node.op == "placeholder"]
 
 
 def _opaque(file: OnnxFile) -> OnnxModel:
