@@ -283,7 +283,8 @@ class _Module:
             return self.graph.call_module(self._add(node, layer), (self.values[input_of(node)],))
         known: Any = KNOWN_AS.get(getattr(node.target, "__name__", ""), node.target)
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.values.__getitem__)
-        if known in (operator.iadd, operator.imul) and not (node.users and len(node.args) == 2):
+        is_binary = len(node.args) == 2 and not node.kwargs
+        if known in (operator.iadd, operator.imul) and not (node.users and is_binary):
             known = node.target
         return self.graph.call_function(known, args, kwargs)
 

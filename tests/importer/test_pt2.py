@@ -268,6 +268,13 @@ class Shared(nn.Module):
         return F.relu(x - 1), x
 
 
+class Scaled(nn.Module):
+    """Adds a multiple in place."""
+
+    def forward(self, x):
+        return (x * 2).add_(x, alpha=3) + 1
+
+
 class Unread(nn.Module):
     """An activation in place, whose result nobody reads."""
 
@@ -281,7 +288,7 @@ class Unread(nn.Module):
         return x + 1
 
 
-@pytest.mark.parametrize("model", [Writes(), Shared(), Unread()])
+@pytest.mark.parametrize("model", [Writes(), Shared(), Scaled(), Unread()])
 def test_writes_in_place_and_layers_that_are_called_twice_give_the_same(model, tmp_path):
     program = exported(tmp_path / "a.pt2", model, (torch.ones(2, 3),))
     work = lab.load(tmp_path / "a.pt2", trust=True)
