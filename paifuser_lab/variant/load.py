@@ -92,6 +92,7 @@ def load(
         work.loaded_with["weights"] = str(weights)
     if data is not None:
         work.train, work.test = _load_data(data, seed)
+        work.metric = work.metric if work.test is not None else None
         check_data(work)
         work.loaded_with["data"] = data
     return work if target == work.device else work.to(target)
