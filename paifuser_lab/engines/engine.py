@@ -60,6 +60,11 @@ class Engine(Enclosed):
         self.threads = count
         self.notes: list[str] = []
 
+    @property
+    def computes_in_bf16(self) -> bool:
+        """Whether it computes in bf16 also what the model has in fp32."""
+        return False
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model with the engine's number of threads."""
         with threads(self.threads):

@@ -36,6 +36,12 @@ class OpenVino(Exported):
         self.allows_bf16 = bf16  # needed while the base class opens the first session
         super().__init__(module, inputs, count)
 
+    @property
+    def computes_in_bf16(self) -> bool:
+        return self.allows_bf16 or any(
+            weight.dtype == torch.bfloat16 for weight in self.module.parameters()
+        )
+
     def open(self, path: Path, names: list[str]) -> Session:
         request = self._request(path)
 
@@ -53,10 +59,8 @@ class OpenVino(Exported):
         return recorder
 
     def _request(self, path: Path, **more: Any) -> Any:
-        in_bf16 = self.allows_bf16 or any(
-            weight.dtype == torch.bfloat16 for weight in self.module.parameters()
-        )
-        return infer_request(path, self.threads, "bf16" if in_bf16 else "f32", **more)
+        precision = "bf16" if self.computes_in_bf16 else "f32"
+        return infer_request(path, self.threads, precision, **more)
 
 
 class OpenVinoRecorder(NodeRecorder):

@@ -72,6 +72,9 @@ def _own_figures(
         **_of_nodes(led),
         **_moved(led, costs),
     }
+    # eager torch told the format, and fp32 is not what this engine multiplies in
+    if observation.engine and observation.engine.computes_in_bf16 and row["dtype"] == "float32":
+        row["dtype"] = "bfloat16"
     row["unknown_why"] = _unknown_why(observation, row, led, is_leaf=is_leaf)
     return row | _limits(observation, row, led, joined)
 

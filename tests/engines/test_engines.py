@@ -445,6 +445,7 @@ def test_openvino_may_compute_in_bf16_with_a_larger_tolerance() -> None:
         work, Recipe([{"backend": {"name": "openvino", "threads": 1, "bf16": True}}])
     )
     assert rounding.recipe.label == "openvino in bf16 · 1 thread"
+    assert rounding.model.computes_in_bf16 and not plain.model.computes_in_bf16
     assert plain.reports[-1].relative_error < 1e-4 and rounding.reports[-1].relative_error < 0.05
     with pytest.raises(RecipeError, match="bf16 belongs to openvino, not to eager"):
         Recipe([{"backend": {"bf16": True}}])

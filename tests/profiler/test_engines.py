@@ -15,8 +15,9 @@ from paifuser_lab.converter import Part
 from paifuser_lab.engines import Engine, EngineNode, NodeRecorder
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.profiler import explain, profile_in_turn, side_by_side
-from paifuser_lab.records import ENGINE_ROW
+from paifuser_lab.records import ENGINE_ROW, Ceiling
 from paifuser_lab.widgets.tabs.layers import packed_profile
+from tests.support.advised import paper
 from tests.support.engines import EXPORTED, Block
 from tests.support.models import Small, images
 
@@ -191,6 +192,23 @@ def test_a_row_is_bound_by_its_arithmetic_or_by_the_bytes_that_the_engine_tells(
     rate = profile.ceiling.rate(profile["conv"].dtype)
     assert profile["conv"].roof_ms == pytest.approx(sum(flops) / rate / 1e6)
     assert (profile["conv"].peak_bytes, profile.root.peak_bytes) == (1000, 3000)
+
+
+def test_what_an_engine_computes_in_bf16_has_that_roof_and_raises_no_fp32_ceiling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from paifuser_lab.profiler import layers, rows
+
+    low = Ceiling(threads=1, fp32_gflops=0.02, bf16_gflops=0.025, bandwidth_gbs=1e6)
+    raised: list[Any] = []
+    monkeypatch.setattr(layers, "hardware", lambda: paper(low))
+    monkeypatch.setattr(rows, "keep_faster", lambda *facts: raised.append(facts))
+    monkeypatch.setattr(Engine, "computes_in_bf16", True)
+    profile = told(monkeypatch, node("conv", *[1.0] * 5), latency_ms=2.0)
+    conv = profile["conv"]
+    assert conv.gflops and conv.gflops > 1.03 * 0.025, "beyond both ceilings"
+    assert raised == [] and conv.dtype == "bfloat16"
+    assert conv.roof_ms == pytest.approx(conv.flops / 0.025 / 1e6)
 
 
 # Shown.
