@@ -143,19 +143,18 @@ def backward_by_layer(events: list[Event]) -> dict[str, float]:
     back: list[Event] = []
     spent: dict[str, float] = defaultdict(float)
     for event, layers in with_layers(events):
-        if event.name.startswith(BACKWARD):
-            if not back or back[-1].end_ns <= event.start_ns or back[-1].thread != event.thread:
-                back.append(event)
-                spent[owner.get(event.sequence, "")] += 0.0 if started else event.ms
-        elif event.sequence >= 0:
-            # of several operators with this number, the gradient belongs to the last
+        is_within = (
+            bool(back) and event.start_ns < back[-1].end_ns and event.thread == back[-1].thread
+        )
+        if event.name.startswith(BACKWARD) and not is_within:
+            back.append(event)
+            spent[owner.get(event.sequence, "")] += 0.0 if started else event.ms
+            is_within = True
+        elif event.sequence >= 0 and not is_within:
+            # of several operators with this number, the gradient belongs to the last before it,
+            # and torch records the gradient itself by this number, too
             owner[event.sequence] = layers[-1] if layers else ""
-        if (
-            started
-            and back
-            and event.start_ns < back[-1].end_ns
-            and event.thread == back[-1].thread
-        ):
+        if started and is_within:
             spent[owner.get(back[-1].sequence, "")] += sum(
                 work.ms for work in started_by(event, started)
             )

@@ -125,6 +125,7 @@ def test_on_a_device_gradients_take_what_their_kernels_take() -> None:
     events = [
         *FORWARD,
         back(1 * ms, 2 * ms, 3, thread=7),
+        operator("ReluBackward0", 1 * ms + 1, 2 * ms - 1, sequence=3, thread=7),
         operator("relu_backward", 1 * ms + 1, 2 * ms - 1, number=11, thread=7),
         back(2 * ms, 3 * ms, 2, thread=7),
         operator("mm", 2 * ms + 1, 3 * ms - 1, number=12, thread=7),
