@@ -178,7 +178,10 @@ def _own_figures(
             "alternatives": observation.alternatives.get(name, ()),
             **counts,
         }
-        selves[name] = row | limits_of(observation, row, ran, min(times) - inside.get(name, 0.0))
+        # on a device an operator's time is that of its launch: the layer's time is not around it
+        is_cpu = observation.work.device.type == "cpu"
+        outside_ms = min(times) - inside.get(name, 0.0) if is_cpu else 0.0
+        selves[name] = row | limits_of(observation, row, ran, outside_ms)
     return selves
 
 

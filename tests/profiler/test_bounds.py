@@ -11,6 +11,7 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import Workload
 from paifuser_lab.profiler import layers, rows
+from paifuser_lab.profiler.clock import Run
 from paifuser_lab.profiler.observation import Observation
 from paifuser_lab.records import Ceiling, OperatorProfile
 from tests.support.advised import paper
@@ -60,6 +61,21 @@ def test_a_busy_moment_of_the_operators_does_not_reduce_overhead() -> None:
         {("a", "mm"): 2.0, ("a", "add"): 1.0, ("b", "mm"): 1.0},
     ]
     assert rows.least_inside(seen, {"a": "a", "b": "b"}) == {"a": 3.0, "b": 0.0}
+
+
+@pytest.mark.parametrize(("device", "overhead_ms"), [("cpu", 9.0), ("cuda", 0.0)])
+def test_on_a_device_what_an_operator_takes_beyond_its_launch_is_no_overhead(
+    device: str, overhead_ms: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "call_costs_ms", lambda: (0.0, 0.0))
+    monkeypatch.setattr(rows, "operator_cost_ms", lambda: 0.0)
+    monkeypatch.setattr(Workload, "device", torch.device(device))
+    seen = observation()
+    seen.runs = [Run(own_ms={"": 10.0}, calls={"": 1}, calls_made={})]
+    seen.operators.calls["", "linear"] = 1
+    seen.operators.runs_ms = [{("", "linear"): 1.0}]
+    (row,) = rows._all_rows(seen, 0.0)
+    assert row.overhead_ms == overhead_ms
 
 
 # A layer that beats the ceiling.
