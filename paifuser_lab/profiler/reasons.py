@@ -234,7 +234,7 @@ def _graph_engine(profile: Profile) -> dict[str, dict[str, Any]]:
 def _device(profile: Profile) -> str:
     caution = f" ({profile.ceiling.caution})" if profile.ceiling.caution else ""
     limit = (
-        f"{counted(profile.threads, 'thread')} can do here"
+        f"{counted(profile.ceiling.threads, 'thread')} can do here"
         if profile.device == "cpu"
         else "the device can do"
     )

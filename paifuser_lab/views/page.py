@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..records import (
-    Ceiling,
     Explanation,
     MemorySnapshot,
     Profile,
+    counted,
     readable_bytes,
     readable_count,
 )
@@ -86,16 +86,18 @@ def _measured(profile: Profile) -> list[str]:
     """How it was measured, in sentences without their stops."""
     span = readable_range(profile.latency_spread_ms)
     rounds = f"{len(profile.rounds_ms)} rounds, the middle half within {span} ms"
-    sentences = [profile.accuracy, rounds if profile.rounds_ms else "", _ceilings(profile.ceiling)]
+    sentences = [profile.accuracy, rounds if profile.rounds_ms else "", _ceilings(profile)]
     return [sentence for sentence in sentences if sentence]
 
 
-def _ceilings(ceiling: Ceiling) -> str:
+def _ceilings(profile: Profile) -> str:
+    ceiling = profile.ceiling
     listed = ", ".join(
         f"{rate:.3g} G{'' if name == 'int8' else 'FL'}OP/s in {name}"
         for name, rate in ceiling.rates.items()
     )
-    return f"the roofs: {listed}, and {ceiling.bandwidth_gbs:.3g} GB/s from memory"
+    of_threads = f" of {counted(ceiling.threads, 'thread')}" if profile.device == "cpu" else ""
+    return f"the roofs{of_threads}: {listed}, and {ceiling.bandwidth_gbs:.3g} GB/s from memory"
 
 
 def snapshot_report(snapshot: MemorySnapshot) -> str:

@@ -195,3 +195,7 @@ def test_in_brief_a_large_model_is_its_costliest_layers_and_a_small_one_its_tree
     assert "the 40 costliest of 301 layers" in shown and len(shown) < 60_000
     details = [tag for tag, _ in Reader(shown).tags if tag == "details"]
     assert details == [] and PROFILE.brief_html() == PROFILE._repr_html_()
+
+
+def test_the_roofs_are_those_of_the_threads_that_they_were_measured_with():
+    assert PROFILE.threads == 2 and "roofs of 1 thread: 100 GFLOP/s" in html_report(PROFILE)

@@ -157,6 +157,11 @@ def test_on_a_device_its_own_ceilings_and_engine_count() -> None:
     assert on_device.step == {"backend": {"name": "inductor"}} and on_device.saves_ms == 0.8
 
 
+def test_a_share_of_a_ceiling_names_the_threads_that_the_ceiling_was_measured_with() -> None:
+    between = explain(profile(row("conv"), threads=4), "conv")
+    assert "50% of what 1 thread can do here" in text(between)
+
+
 def test_reasons_based_on_ceilings_of_a_busy_machine_say_so() -> None:
     busy = Ceiling(
         threads=1,
