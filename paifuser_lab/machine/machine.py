@@ -49,13 +49,8 @@ def hardware(*, refresh: bool = False) -> Hardware:
 
 
 def machine_label() -> str:
-    """The machine as records name it, without measuring anything."""
-    device_name = os.environ.get("PAIFUSER_HARDWARE", "").strip()
-    facts = host_facts()
-    if device_name:
-        name = find_device(device_name)[0].name
-        facts = facts.model_copy(update={"name": name, "source": "published"})
-    return facts.label
+    """The machine that measures, as records name it, whatever PAIFUSER_HARDWARE names."""
+    return host_facts().label
 
 
 # The facts are cheap and always fresh; only ceilings are cached. Those measured on a busy machine

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 from ..errors import MeasureError, ShouldStop
-from ..machine import hardware
+from ..machine import machine_label
 from ..machine.cluster import connect, ray_module
 from .screening import Screen, Screened
 from .space import Change
@@ -121,7 +121,7 @@ class RayNodes:
                 kind = ray.get(answer)
             except ray.exceptions.RayActorError:  # it left again
                 continue
-            if kind == hardware().label:
+            if kind == machine_label():
                 self.actors.append(actor)
                 self.idle.append(actor)
             else:
@@ -133,7 +133,7 @@ class RayNodes:
             others = f"; there are {', '.join(sorted(self.others))}" if self.others else ""
             raise MeasureError(
                 f"no machine of the Ray cluster at {self.address!r} is free, has this package and "
-                f"this one's processor ({hardware().label}){others}; add one, or leave workers out."
+                f"this one's processor ({machine_label()}){others}; add one, or leave workers out."
             )
 
 
@@ -145,7 +145,7 @@ class _Actor:
 
     def kind(self) -> str:
         """The kind of processor."""
-        return hardware().label
+        return machine_label()
 
     def screened(
         self, change: Change, predicted: float, seconds: float, left: float

@@ -25,7 +25,7 @@ from ..errors import (
     first_line,
     keep_when_stopped,
 )
-from ..machine import hardware
+from ..machine import hardware, machine_label
 from ..model.weights import weights_hash
 from ..records import Candidate, Comparison, Measurement, Profile, SearchGoal, counted
 from ..variant import Variant, apply_as_timed
@@ -125,7 +125,7 @@ def searches(
         "workload": work.name,
         "goal": goal,
         "model": weights_hash(work.model),
-        "machine": hardware().label,
+        "machine": machine_label(),
     }
     trials = Study.open(study, about, space.axes, seed)
     space = replace(space, axes=trials.axes)
@@ -463,7 +463,7 @@ class _Search:
             may_train=options.may_train,
             seconds=options.seconds,
             took_s=self.took_s,
-            machine=hardware().label,
+            machine=machine_label(),
             batch=None if self.screen.timed is self.seen else self.screen.batch,
             metric_name=self.work.metric_name if self.work.test is not None else None,
             smaller_is_better=options.smaller_is_better,

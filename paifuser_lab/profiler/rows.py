@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 from torch import Tensor, backends
 
-from ..machine import keep_faster
+from ..machine import keep_faster, machine_label
 from ..quantization import Int8Layer, QuantizedLayer
 from ..records import ENGINE_ROW, Kernel, LayerProfile, OperatorProfile, Profile
 from ..records.hardware import rate_field
@@ -58,7 +58,7 @@ def profile_of(observation: Observation) -> Profile:
     pairs = zip(observation.watched_ms, observation.plain_ms, strict=False)
     profile = Profile(
         workload=observation.work.name,
-        machine=observation.machine.label,
+        machine=machine_label(),
         device=str(observation.work.device),
         applied=observation.work.applied,
         engine=observation.engine.title if observation.engine else "",

@@ -232,7 +232,8 @@ def test_a_pruned_model_can_be_pruned_again_folded_and_compared(monkeypatch):
     assert counted(variant.module) < 0.5 * counted(once.module)
     row = lab.compare(work, recipe[:1], rounds=1)[recipe[:1].label]
     assert row.parameters < 0.5 * counted(work.model)
-    assert lab.profile(variant, seconds=0.2).total_ms > 0
+    profile = lab.profile(variant, seconds=0.2)
+    assert profile.total_ms > 0 and "H100" not in profile.machine, "this machine ran it"
 
 
 @pytest.mark.parametrize(
