@@ -123,7 +123,9 @@ def _prefix(path: Path) -> str:
 def staged(folder: Path) -> Iterator[Path]:
     """A folder beside the target, from which files are renamed; locked while it is written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{folder.name[:MAX_PREFIX]}.saving-"
+    # of the whole name: a stage that was exchanged has no lock, and others' names begin alike
+    own = hashlib.sha256(folder.name.encode(errors="surrogateescape")).hexdigest()[:8]
+    prefix = f".{folder.name[:MAX_PREFIX]}.{own}.saving-"
     _clear(folder.parent, prefix, "*")
     stage, lock = _locked(lambda: Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent)))
     try:

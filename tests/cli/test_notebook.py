@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 import paifuser_lab as lab
-from paifuser_lab._files import asset, staged
+from paifuser_lab._files import asset, replace_folder, staged
 from paifuser_lab.cli import notebook as batch
 from paifuser_lab.cli.notebook import run_notebook, stage_of
 from paifuser_lab.errors import FileError, PaifuserError
@@ -122,6 +122,15 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path, pretend_papermi
         leftover.mkdir()
         run_notebook(notebook_in(tmp_path), tmp_path / "out", {})
         assert stage.exists() and not leftover.exists(), "a run that goes on keeps its own"
+
+
+def test_a_run_leaves_the_stage_of_another_whose_long_name_begins_alike(tmp_path):
+    with staged(tmp_path / f"{'a' * 45}0") as stage:
+        saved = tmp_path / "saved"
+        saved.mkdir()
+        replace_folder(saved, stage)  # as a variant that the notebook saves: without a lock
+        with staged(tmp_path / f"{'a' * 45}1"):
+            assert stage.exists()
 
 
 def test_an_earlier_run_is_replaced_completely_and_other_folders_are_not(
