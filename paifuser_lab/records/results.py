@@ -214,7 +214,7 @@ class Results(TableRecord):
         }
 
     def is_bold(self, row: dict[str, str]) -> bool:
-        return row["number"] == str(self.current)
+        return row.get("number") == str(self.current)
 
     @property
     def has_metric(self) -> bool:

@@ -54,6 +54,7 @@ def test_rows_of_a_later_training_are_found_and_those_of_another_structure_are_n
     assert len(lab.history().rows) == 3 and len(lab.history("net").rows) == 3
     assert not lab.history("resnet").rows
     assert "nothing has been measured" in str(lab.history("resnet"))
+    assert "nothing has been measured" in lab.history("resnet")._repr_html_()
 
 
 def test_rows_are_narrowed_down_by_model_machine_day_and_session():
