@@ -27,6 +27,7 @@ from pydantic import ValidationError
 from .._files import APP, HISTORY_OFF, history_file
 from ..errors import FileError, first_line
 from ..records import Comparison, Limit, Measurement, ResultPair, ResultRow, Results
+from ..records.record import Frame, frame_of
 from ..records.text import or_dash, readable_ms
 from ..workload import Workload, workload_of
 from .recipe import Recipe
@@ -110,6 +111,16 @@ class History(Results):
                     f"other. {pair.difference}",
                 )
         return pair
+
+    @property
+    def frame(self) -> Frame:
+        """A row of plain values for each, with its model, machine and day."""
+        left_out = {"steps", "step_labels", "quality", "versions", "limit"}
+        rows = [
+            row.model_dump(exclude=left_out) | {"verdict": row.verdict.word} for row in self.rows
+        ]
+        columns = [name for name in PastRow.model_fields if name not in left_out]
+        return frame_of(rows, "number", [*columns, "verdict"])
 
     @property
     def title(self) -> str:

@@ -42,6 +42,9 @@ def test_a_measured_variant_is_a_row_with_its_recipe_machine_and_versions():
     assert row.machine == compared.machine and row.versions["torch"] == torch.__version__
     assert row.weights == compared["baseline"].weights_hash and row.rounds == 2
     assert list(past.frame.index) == [1] and "1 measured of net" in str(past)
+    told = past.frame.loc[1]
+    assert (told["workload"], told["machine"], told["when"]) == ("net", row.machine, row.when)
+    assert told["verdict"] == row.verdict.word and not len(lab.history("resnet").frame)
     assert row.label in past._repr_html_()
 
 
