@@ -19,6 +19,7 @@ from ..records import (
     counted,
     readable_ms,
 )
+from ..records.text import three_figures
 from ..workload import Options
 from .compared import compared_reasons
 from .expected import KINDS, Expected, Step, best_of, expected_of, is_calibrated
@@ -96,12 +97,12 @@ class Advice:
             (layer for layer in saves if saves[layer] > 0), key=lambda layer: -saves[layer]
         )
         names = ", ".join(
-            f"'{layer or profile.workload}' {saves[layer]:.3g}" for layer in winners[:3]
+            f"'{layer or profile.workload}' {three_figures(saves[layer])}" for layer in winners[:3]
         )
         more = f" and {len(winners) - 3} more" if len(winners) > 3 else ""
         loss = -sum(ms for ms in saves.values() if ms < 0)
         is_loss = loss > MIN_SHARE * profile.total_ms
-        less = f", less {loss:.3g} ms that it would cost others" if is_loss else ""
+        less = f", less {three_figures(loss)} ms that it would cost others" if is_loss else ""
         topics = " and ".join(self.topics).capitalize()
         return f"{topics}: {counted(len(winners), 'layer')} ({names} ms{more}){less}."
 

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from ..records import LayerProfile, Profile, Reason, counted, readable_bytes
+from ..records.text import in_figures, three_figures
 from .alternatives import MIN_RATE_RATIO
 from .compared import COPIES
 from .expected import expected, is_calibrated, is_foldable, is_fusable
@@ -47,9 +48,10 @@ def _roof(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
         yield Reason(
             topic="overhead",
             sentence=(
-                f"Limited by call cost: {row.overhead_ms:.3g} of {row.self_ms:.3g} ms are spent "
+                f"Limited by call cost: {three_figures(row.overhead_ms)} of "
+                f"{three_figures(row.self_ms)} ms are spent "
                 f"around its {counted(calls, 'operator call')}; its work would take "
-                f"{row.roof_ms:.2g} ms at the ceiling."
+                f"{in_figures(row.roof_ms, 2)} ms at the ceiling."
             ),
             step=_graph_engine(profile),
             saves_ms=_engine_saves(profile, row, row.overhead_ms),
@@ -171,8 +173,8 @@ def _conversions(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
             yield Reason(
                 topic="conversion",
                 sentence=(
-                    f"{spent:.3g} ms go into copies {where} it ({names}): they compute nothing and "
-                    "only change layout or dtype."
+                    f"{three_figures(spent)} ms go into copies {where} it ({names}): they compute "
+                    "nothing and only change layout or dtype."
                 ),
             )
     sources = [profile[layer] for layer in row.reads_from if layer in profile]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Self
 
 from .record import AboutWorkload, Frame, TableRecord, frame_of_columns
-from .text import counted
+from .text import counted, three_figures
 
 MAX_ROWS = 15
 
@@ -69,7 +69,7 @@ class CallTimeline(TableRecord):
             return "One call along time"
         return (
             f"{self.workload} on {self.machine} · one call along time, "
-            f"{self.duration_ms:.3g} ms while traced"
+            f"{three_figures(self.duration_ms)} ms while traced"
         )
 
     @property
@@ -90,7 +90,7 @@ class CallTimeline(TableRecord):
     def remarks(self) -> tuple[str, ...]:
         if not len(self):
             return ()
-        slower = f"tracing slows a call: untraced it takes {self.latency_ms:.3g} ms"
+        slower = f"tracing slows a call: untraced it takes {three_figures(self.latency_ms)} ms"
         short = f"{counted(self.left_out, 'shorter event')} left out"
         return (f"{slower}; {short}" if self.left_out else slower,)
 

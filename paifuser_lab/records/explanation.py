@@ -10,7 +10,15 @@ from pydantic import Field
 from .quality import Quality, readable_interval, sign, word_for
 from .record import AboutWorkload, Frame, Record, TableRecord, frame_of, row_of
 from .table import Columns
-from .text import or_dash, readable_ms, readable_share, view, without_empty
+from .text import (
+    in_figures,
+    or_dash,
+    readable_ms,
+    readable_share,
+    three_figures,
+    view,
+    without_empty,
+)
 
 Basis = Literal["measured", "mostly measured", "estimated"]
 # a saving is measured on layers that run alone; in the model only a comparison measures it
@@ -44,8 +52,8 @@ class Reason(Record):
         if self.saves_ms is None:
             return label
         word = "saves" if self.saves_ms >= 0 else "costs"
-        around = f" ± {self.error_ms:.2g}" if self.error_ms is not None else ""
-        return f"{label} {word} about {abs(self.saves_ms):.3g}{around} ms ({self.known})"
+        around = f" ± {in_figures(self.error_ms, 2)}" if self.error_ms is not None else ""
+        return f"{label} {word} about {three_figures(abs(self.saves_ms))}{around} ms ({self.known})"
 
     @property
     def certainty(self) -> str:

@@ -11,7 +11,7 @@ from typing import Literal, Self
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 
 from .record import AboutWorkload, Frame, Record, TableRecord, frame_of_columns
-from .text import counted, readable_bytes
+from .text import counted, readable_bytes, three_figures
 
 HeldKind = Literal["weights", "activations", "workspace"]
 MAX_ROWS = 15
@@ -119,7 +119,8 @@ class MemoryTimeline(TableRecord):
             f", {readable_bytes(workspace)} of it workspace inside operators" if workspace else ""
         )
         return (
-            f"Most is alive {self.peak_ms:.3g} of {self.duration_ms:.3g} ms into the call: "
+            f"Most is alive {three_figures(self.peak_ms)} of "
+            f"{three_figures(self.duration_ms)} ms into the call: "
             f"{readable_bytes(self.peak_bytes)} "
             f"of {owners}{spaces}. The largest part is {_owner(largest)}, "
             f"{readable_bytes(largest.held_bytes)} "

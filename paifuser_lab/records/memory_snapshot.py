@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from .record import Frame, Record, TableRecord, frame_of, frame_of_columns
 from .table import Columns, Table
-from .text import counted, readable_bytes, readable_ratio, readable_share
+from .text import counted, in_figures, readable_bytes, readable_ratio, readable_share
 
 
 class ReplayRow(Record):
@@ -125,7 +125,7 @@ class OutOfMemory(TableRecord):
         if helped:
             helps = f" It would have fitted {'; or '.join(helped)}."
         return (
-            f"Out of memory at {self.time_ms:.4g} ms: {self.site} asked for "
+            f"Out of memory at {in_figures(self.time_ms, 4)} ms: {self.site} asked for "
             f"{readable_bytes(self.requested_bytes)}. The device had "
             f"{readable_bytes(self.free_on_device_bytes)} left; of the "
             f"{readable_bytes(self.reserved_bytes)} that torch held, "
@@ -266,7 +266,11 @@ class MemorySnapshot(TableRecord):
             return "Nothing is allocated in this snapshot."
         largest = self.at_peak[0]
         share = largest.held_bytes / self.peak_bytes if self.peak_bytes else 0.0
-        when = f" {self.peak_ms:.4g} {self.unit} after its first event" if self.events else ""
+        when = (
+            f" {in_figures(self.peak_ms, 4)} {self.unit} after its first event"
+            if self.events
+            else ""
+        )
         return (
             f"Most is allocated{when}: {counted(self.blocks_at_peak, 'block')}. The largest part, "
             f"{readable_bytes(largest.held_bytes)} ({readable_share(share)}), was allocated at "

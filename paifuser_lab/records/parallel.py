@@ -10,7 +10,16 @@ from pydantic import Field
 
 from .record import AboutWorkload, Frame, Record, TableRecord, frame_of_columns, row_of
 from .table import Columns
-from .text import counted, known, or_dash, readable_bytes, readable_count, readable_share
+from .text import (
+    counted,
+    in_figures,
+    known,
+    or_dash,
+    readable_bytes,
+    readable_count,
+    readable_share,
+    three_figures,
+)
 
 
 class Link(Record):
@@ -29,7 +38,10 @@ class Link(Record):
         return passes * (processes - 1) * self.transfer_s(size_bytes / processes)
 
     def __str__(self) -> str:
-        return f"{self.gbit_per_s:.3g} Gbit/s, {self.latency_us:.3g} µs ({self.source})"
+        return (
+            f"{three_figures(self.gbit_per_s)} Gbit/s, {three_figures(self.latency_us)} µs "
+            f"({self.source})"
+        )
 
 
 class ParallelOption(Record):
@@ -91,7 +103,8 @@ class ParallelPlan(TableRecord):
     @property
     def sentence(self) -> str:
         best = self.fastest
-        return f"Fastest here: {best.strategy}, {best.step_ms:.3g} ms a step: {best.reason}."
+        took = f"{best.strategy}, {or_dash(best.step_ms)} ms a step"
+        return f"Fastest here: {took}: {best.reason}."
 
     def is_bold(self, row: dict[str, str]) -> bool:
         return row["strategy"] == self.fastest.strategy
@@ -278,7 +291,7 @@ class PipelineSchedule(TableRecord):
             waits += f" with {self.cores} of {len(self.stages)} stages computing at once"
         waits += "" if measured is None else f", {measured:.0%} measured"
         if self.hand_over_ms is not None:
-            waits += f", {self.hand_over_ms:.2g} ms to hand over, not in the prediction"
+            waits += f", {in_figures(self.hand_over_ms, 2)} ms to hand over, not in the prediction"
         if self.core_wait_share is not None:
             waits += f"; stages waited for a core in {self.core_wait_share:.0%} of the time"
         if self.explained_bubble is not None:
@@ -293,8 +306,8 @@ class PipelineSchedule(TableRecord):
             {
                 "stage": str(index),
                 "layers": f"{stage.first_layer} … {stage.last_layer}",
-                "forward ms": f"{stage.forward_ms:.3g}",
-                "backward ms": f"{stage.backward_ms:.3g}",
+                "forward ms": three_figures(stage.forward_ms),
+                "backward ms": three_figures(stage.backward_ms),
                 "parameters": readable_bytes(stage.parameter_bytes),
                 "input": readable_bytes(stage.input_bytes),
                 "microbatches kept": str(stage.kept_microbatches),

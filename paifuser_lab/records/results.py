@@ -384,4 +384,6 @@ def _readable(name: str, figure: float | None) -> str:
         return "–"
     if name.endswith("_bytes"):
         return readable_bytes(int(figure))
-    return readable_count(figure) if name in ("parameters", "flops") else f"{figure:.4g}"
+    if name in ("parameters", "flops"):
+        return readable_count(figure)
+    return f"{figure:.0f}" if abs(figure) >= 9999.5 else f"{figure:.4g}"

@@ -34,10 +34,15 @@ def readable_share(share: float | None) -> str:
     return f"{percent:.{decimals}f}%"
 
 
+def in_figures(value: float, count: int) -> str:
+    """1234.5, 2 → '1200': so many figures, without an exponent for what is large."""
+    text = f"{value:.{count}g}"
+    return f"{float(text):.0f}" if "e+" in text else text
+
+
 def three_figures(value: float) -> str:
     """0.1234 → '0.123', 1234.5 → '1230': without an exponent for what is large."""
-    text = f"{value:.3g}"
-    return f"{float(text):.0f}" if "e+" in text else text
+    return in_figures(value, 3)
 
 
 def readable_count(count: float | None, *, unit: str = "") -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .record import Record, TableRecord
 from .table import Table
-from .text import counted, known, readable_bytes
+from .text import counted, in_figures, known, readable_bytes, three_figures
 
 MAX_ROWS = 15
 MAX_NAME = 60
@@ -81,17 +81,21 @@ class TraceSummary(TableRecord):
     @property
     def title(self) -> str:
         stopped = ", stopped early" if self.is_interrupted else ""
-        return f"{self.name} · {self.span_ms:.4g} ms · {self.events:,} events{stopped}"
+        return f"{self.name} · {in_figures(self.span_ms, 4)} ms · {self.events:,} events{stopped}"
 
     @property
     def facts(self) -> dict[str, str]:
         """Figures beside the operators; empty ones are left out."""
-        waits = f"{counted(self.synchronisations, 'call')}, {self.synchronisation_ms:.3g} ms"
+        waits = (
+            f"{counted(self.synchronisations, 'call')}, {three_figures(self.synchronisation_ms)} ms"
+        )
         facts = {
             "device idle": _percent(self.device_idle_ratio),
             "CPU outside operators": _percent(self.cpu_idle_ratio),
             "steps": str(self.steps or ""),
-            "data loading": f"{self.data_loading_ms:.3g} ms" if self.data_loading_ms else "",
+            "data loading": f"{three_figures(self.data_loading_ms)} ms"
+            if self.data_loading_ms
+            else "",
             "waiting for the device": waits if self.synchronisations else "",
             "values read back": str(self.value_reads or ""),
             "launches": str(self.launches or ""),
@@ -164,7 +168,9 @@ def _clipped(name: str) -> str:
 
 
 def _copied(copy: TracedCopy) -> str:
-    return f"{copy.calls} of {readable_bytes(copy.bytes)} in all, {copy.device_ms:.3g} ms"
+    return (
+        f"{copy.calls} of {readable_bytes(copy.bytes)} in all, {three_figures(copy.device_ms)} ms"
+    )
 
 
 def _ms(value: float) -> str:

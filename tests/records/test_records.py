@@ -21,7 +21,10 @@ from paifuser_lab.records import (  # fmt: skip
     Comparison,
     Hardware,
     Measurement,
+    Reason,
     Record,
+    SiteMemory,
+    SweepRun,
     readable_bytes,
     readable_count,
     readable_share,
@@ -178,6 +181,20 @@ def test_a_second_reads_as_milliseconds_without_an_exponent() -> None:
     (row,) = COMPARISON.model_copy(update={"rows": (slow,)}).table()
     assert (row["latency ms"], row["middle half"]) == ("1234", "1000–1300")
     assert profile(latency_ms=1234.4).title.startswith("model · 1234 ms on ")
+
+
+def test_times_of_many_seconds_have_no_exponent() -> None:
+    reason = Reason(topic="layout", sentence="", saves_ms=1234.5, error_ms=240, basis="estimated")
+    assert reason.advised("layout") == "layout saves about 1230 ± 240 ms (estimated)"
+    timeline = changed("CallTimeline", duration_ms=5e4, latency_ms=2e4)
+    trace = changed("TraceSummary", span_ms=123_456, data_loading_ms=5e4)
+    site = SiteMemory(site="net.py:3 forward", category="weights", blocks=1, held_bytes=12)
+    snapshot = changed("MemorySnapshot", events=20_000, peak_ms=12_345, at_peak=(site,))
+    run = SweepRun(name="a", parameters={}, figures={"examples": 50_000, "accuracy": 0.98769})
+    texts = [timeline.title, *timeline.remarks, trace.title, trace.facts["data loading"]]
+    texts += [snapshot.sentence, run.sentence]
+    assert not [text for text in texts if "e+" in text]
+    assert run.sentence == "a · examples 50000 · accuracy 0.9877"
 
 
 def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
