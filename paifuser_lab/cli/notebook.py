@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .._files import DISK_FULL, cannot_write, replace_folder, staged
-from ..errors import FileError, PaifuserError
+from ..errors import FileError, PaifuserError, first_line
 
 REPORT = "report.json"
 ENGINE = "paifuser_lab"
@@ -79,9 +79,24 @@ def run_notebook(
 
 def declared(notebook: Path) -> dict[str, Any]:
     """The parameters that a notebook declares, as papermill finds them."""
+    import nbformat
     import papermill
+    from papermill.exceptions import PapermillException
 
-    return dict(papermill.inspect_notebook(str(notebook)))
+    try:
+        return dict(papermill.inspect_notebook(str(notebook)))
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        nbformat.ValidationError,
+        PapermillException,
+    ) as error:
+        reason = first_line(error).removesuffix(".")
+        raise FileError(
+            f"{notebook.name} is no notebook that can be run ({reason}); save it again in Jupyter."
+        ) from error
 
 
 def check_parameters(notebook: Path, parameters: Mapping[str, Any]) -> None:

@@ -86,6 +86,26 @@ def test_a_parameter_that_the_notebook_does_not_declare_is_refused(
         run_notebook(notebook_in(tmp_path), tmp_path / "out", {name: 1})
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("print(1)", "does not appear to be JSON"),
+        ("[]", "'list' object"),
+        (None, "No kernel name found"),
+    ],
+)
+def test_a_file_that_is_no_notebook_is_refused_in_a_sentence(
+    tmp_path, content, reason, pretend_papermill
+):
+    pretend_papermill(lambda *_: pytest.fail("it ran"))
+    path = notebook_in(tmp_path)
+    if content is None:
+        content = path.read_text().replace("kernelspec", "other")
+    path.write_text(content)
+    with pytest.raises(FileError, match=rf"small\.ipynb is no notebook .*{reason}.*; save it"):
+        run_notebook(path, tmp_path / "out", {})
+
+
 def test_an_interrupted_run_leaves_no_folder(tmp_path, pretend_papermill):
     def interrupted(output, parameters):
         output.write_text("half")
