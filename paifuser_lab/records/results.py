@@ -15,6 +15,7 @@ from .record import AboutWorkload, Frame, Record, TableRecord, frame_of
 from .text import counted, or_dash, readable_bytes, readable_count, readable_ms, readable_ratio
 
 Range = tuple[float, float]
+MOST_NUMBERS = 10  # of rows, that a sentence lists
 
 
 class ResultRow(Record):
@@ -109,8 +110,11 @@ class Results(TableRecord):
         for row in self.rows:
             if row.number == number:
                 return row
-        numbers = ", ".join(str(row.number) for row in self.rows)
-        raise MeasureError(f"There is no result {number}; there are {numbers or 'none yet'}.")
+        numbers = [row.number for row in self.rows]
+        known = ", ".join(map(str, numbers)) or "none yet"
+        if len(numbers) > MOST_NUMBERS:
+            known = f"{len(numbers)} from {min(numbers)} to {max(numbers)}"
+        raise MeasureError(f"There is no result {number}; there are {known}.")
 
     @property
     def measured(self) -> tuple[ResultRow, ...]:

@@ -105,6 +105,9 @@ def test_it_is_a_table_a_frame_and_a_file(results, tmp_path):
     assert Record.load(results.save(tmp_path / "results.json")) == results
     with pytest.raises(MeasureError, match="no result 9; there are 0, 1"):
         results[9]
+    many = Results(workload="net", machine="here", rows=tuple(map(row, range(3, 15))))
+    with pytest.raises(MeasureError, match="no result 1; there are 12 from 3 to 14"):
+        many[1]
     with pytest.raises(MeasureError, match="Nothing was measured"):
         Results(workload="net", machine="here").trade_off  # noqa: B018
 
