@@ -121,7 +121,7 @@ def _take(graph: fx.Graph, call: fx.Node) -> None:
     """Let a layer's call add the residual that the block is called with."""
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     with graph.inserting_after(placeholders[-1]):
-        call.kwargs = {"residual": graph.placeholder(ADDED), "is_sure": True}
+        call.kwargs = {**call.kwargs, "residual": graph.placeholder(ADDED), "is_sure": True}
 
 
 def _swallow(block: nn.Module, graph: fx.Graph, nodes: dict[str, fx.Node], joined: Joined) -> None:

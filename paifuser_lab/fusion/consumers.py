@@ -107,11 +107,11 @@ class Follower:
 
     def call_of(self, part: str, *, is_layer: bool = True) -> fx.Node | None:
         """The call of a part in the block; None if it is not called exactly once, or if a layer is
-        called with more than one tensor.
+        called with more than its input.
         """
         calls = calls_of(self.graph, part)
         is_plain = len(calls) == 1 and (
-            not is_layer or (len(calls[0].args) == 1 and not calls[0].kwargs)
+            not is_layer or len(calls[0].args) + len(calls[0].kwargs) == 1
         )
         return calls[0] if is_plain else None
 

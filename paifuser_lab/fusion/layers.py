@@ -81,23 +81,25 @@ class FusedLayer(nn.Module):
 
     def forward(
         self,
-        x: Tensor,
+        input: Tensor,
         residual: Tensor | None = None,
         activation: str = NONE,
         *,
         is_sure: bool = False,
     ) -> Tensor:
-        """activation(layer(x) + residual). `is_sure` means that the calling block has checked for
-        autograd, compilation, inspection and autocast.
+        """activation(layer(input) + residual). `is_sure` means that the calling block has checked
+        for autograd, compilation, inspection and autocast.
         """
         if not is_sure:
-            if wants_gradient(x, residual, self.weight, self.bias):
+            if wants_gradient(input, residual, self.weight, self.bias):
                 self._forget()  # training may change the weight without counting it
-                return self.composed(x, residual, activation)
+                return self.composed(input, residual, activation)
             if is_composed() or torch._C._is_any_autocast_enabled():
-                return self.composed(x, residual, activation)
-        ready = self._ready_for(x, residual, activation)
-        return self.composed(x, residual, activation) if ready is None else ready.call(x, residual)
+                return self.composed(input, residual, activation)
+        ready = self._ready_for(input, residual, activation)
+        if ready is None:
+            return self.composed(input, residual, activation)
+        return ready.call(input, residual)
 
     def composed(self, x: Tensor, residual: Tensor | None, activation: str) -> Tensor:
         """The unfused computation with torch's operators."""

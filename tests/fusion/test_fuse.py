@@ -484,6 +484,23 @@ def test_fusing_polls_should_stop() -> None:
         lab.apply(work, Recipe(["fuse"]), should_stop=lambda: True)
 
 
+def test_a_layer_that_is_called_with_its_input_by_name_is_fused_too() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.line, self.head = nn.Conv2d(3, 8, 3), nn.Linear(8, 8), nn.Linear(8, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.relu(self.conv(x)).mean((2, 3))
+            return self.head(input=torch.relu(self.line(input=y)))
+
+    model, x = Named().eval(), torch.randn(2, 3, 6, 6)
+    expected = {"conv": "convolution + relu", "line": "linear + relu", "head": "linear"}
+    fusions = lab.fusions(Workload(model, x))
+    assert {fusion.place: fusion.pattern for fusion in fusions.fused} == expected
+    assert patterns(fused(model, x)) == expected
+
+
 def test_lab_fusions_changes_nothing() -> None:
     work = lab.load("resnet18-tiny")
     before = weights_hash(work.model)
