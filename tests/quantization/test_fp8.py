@@ -105,6 +105,11 @@ def test_products_of_older_and_newer_gpus_give_the_same_numbers(inputs, dtype, m
         )
 
 
+def test_a_layer_takes_its_input_by_name():
+    layer, x = quantized_layer(nn.Linear(16, 8), "fp8"), torch.randn(3, 16)
+    assert torch.equal(layer(input=x), layer(x))
+
+
 def test_a_gpu_of_the_capability_it_takes_is_needed(monkeypatch):
     device = torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))

@@ -448,6 +448,28 @@ def test_int8_layers_live_in_a_model_of_16_bits():
     assert error(variant.model(work.inputs.args[0]), work.output()) < 0.05
 
 
+class Named(nn.Module):
+    """Layers that are called with their inputs by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.line = nn.Embedding(9, 16), nn.Linear(16, 16)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.relu(self.line(input=self.table(input=ids)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [("line", "int8"), ("line", "int8-weights"), ("table", "int8-weights")],
+)
+def test_a_quantized_layer_takes_its_input_by_name(layer, name):
+    work = Workload(Named(), torch.randint(0, 9, (2, 4)))
+    variant = chosen(work, layers={layer: name})
+    assert isinstance(variant.module.get_submodule(layer), QuantizedLayer)
+    assert error(variant.model(work.inputs.args[0]), work.output()) < 0.05
+
+
 def test_an_embedding_of_few_bits_outputs_the_format_around_it():
     model = nn.Sequential(nn.Embedding(9, 8), nn.LayerNorm(8), nn.Linear(8, 3))
     work = Workload(model, torch.randint(0, 9, (2, 4)))

@@ -267,6 +267,12 @@ def test_gradients_of_an_int8_layer_are_those_of_its_float_arithmetic_in_double(
     assert error(images.grad.double(), given.grad) < 1e-4
 
 
+def test_an_int8_layer_in_training_takes_its_input_by_name():
+    span, x = LearnedRange(Range(-3, 3), learns=True), torch.randn(3, 4)
+    layer = QatInt8(nn.Linear(4, 2), span, learns=True).eval()
+    assert torch.equal(layer(input=x), layer(x))
+
+
 def test_a_range_that_cuts_off_too_much_learns_to_be_wider_and_one_too_wide_to_be_narrower():
     values = torch.randn(4, 100).abs()
     for start, is_wider in ((Range(0, 0.5), True), (Range(0, 60), False)):

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from ...errors import StepError
 from ...model.formats import FP8, Quantized, to_fp8
 from ...model.layers import CONVOLUTIONS, is_transposed_linear
-from .layer import QuantizedLayer
+from .layer import QuantizedLayer, input_of
 
 MIN_CAPABILITY = (8, 9)  # the lowest with a product in fp8
 ROWWISE_CAPABILITY = (9, 0)  # the lowest whose product applies scales per row and channel
@@ -83,13 +83,14 @@ class Fp8Linear(QuantizedLayer):
         numbers = self.values.view(FP8).float() * self.scales
         return numbers.t() if self.is_transposed else numbers.reshape(self.shape)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Raises on export: the runtimes have no such product."""
         if torch.compiler.is_exporting():
             raise StepError(
                 "a layer in fp8 cannot be exported, since the engines have no product in fp8; use "
                 "int8"
             )
+        x: Tensor = input_of(args, kwargs)
         points = x.movedim(1 - self.is_single(x), -1) if self.is_convolution else x
         rows = points.reshape(-1, self.values.shape[1])
         output = self._multiply(rows).to(x.dtype).reshape(*points.shape[:-1], self.values.shape[0])

@@ -23,7 +23,7 @@ from ..conversion import (
     quantize_values,
 )
 from . import on_gpu
-from .layer import QuantizedLayer
+from .layer import QuantizedLayer, input_of
 from .tensor import Int8Tensor
 
 INT32_LIMIT = 2**31  # 32-bit integers are below it
@@ -78,8 +78,9 @@ class Int8Layer(QuantizedLayer):
         self.is_input_rounded = False  # to this layer's input range, by the module before
         self.exported: Exported | None = None  # in exported files, in place of these two
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """oneDNN computes; a compiler or an exporter sees the roundings, which it fuses itself."""
+        x: Tensor = input_of(args, kwargs)
         if torch.compiler.is_compiling():
             return self._shared_output(self.product(*self._traceable(x))).to(x.dtype)
         quantized = self._quantized(x)

@@ -70,6 +70,11 @@ class QuantizedLayer(nn.Module):
         return f"{self.kind}, {self.format}"
 
 
+def input_of(args: Any, kwargs: Any) -> Any:
+    """The input of a call; torch names it `input`, GPT-2's linear layer `x`."""
+    return args[0] if args else next(iter(kwargs.values()))
+
+
 def tie(model: nn.Module, shared: Iterable[Sequence[str]]) -> None:
     """Let the layers of each group hold the integers and scales of its first."""
     for first, *others in shared:

@@ -15,7 +15,7 @@ from ...model.formats import Quantized, format_of, quantize
 from ...model.layers import is_linear
 from ..conversion import dequantize_channels
 from . import int4
-from .layer import QuantizedLayer, with_weights, without_weights
+from .layer import QuantizedLayer, input_of, with_weights, without_weights
 
 # Up to this many rows are multiplied by integers in bf16; for more, building the float weights is
 # cheap beside the product. The limits are fixed, not timed at run time, so that a model's outputs
@@ -71,7 +71,7 @@ class WeightsOnly(QuantizedLayer):
         return self.numbers.dequantized()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        x = args[0] if args else next(iter(kwargs.values()))
+        x: Tensor = input_of(args, kwargs)
         if ONNX_VALUES in self._buffers and _is_traced() and torch.onnx.is_in_onnx_export():
             return self._with_bias(
                 int4.matmul_nbits(x, self.get_buffer(ONNX_VALUES), self.get_buffer(ONNX_SCALES))
@@ -117,15 +117,15 @@ class WeightsOnly(QuantizedLayer):
 class EmbeddingWeightsOnly(WeightsOnly):
     """An embedding that dequantizes only the rows it looks up."""
 
-    def forward(self, indices: Tensor) -> Tensor:
-        rows = indices.reshape(-1)
+    def forward(self, input: Tensor) -> Tensor:
+        rows = input.reshape(-1)
         values = (
             int4.unpack_nibbles(self.values[rows], self.shape[1])
             if self.in_nibbles
             else self.values[rows]
         )
         output = Quantized(values, self.scales[rows], 0).dequantized()
-        return output.reshape(*indices.shape, self.shape[1]).to(self.surrounding)
+        return output.reshape(*input.shape, self.shape[1]).to(self.surrounding)
 
 
 @contextmanager

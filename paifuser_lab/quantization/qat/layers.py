@@ -11,7 +11,7 @@ from ...model.formats import Quantized, integer_bits, with_scales
 from ...model.layers import channel_of
 from ..factory import quantized_layer
 from ..layers.int8 import Int8Layer, Requantization
-from ..layers.layer import QuantizedLayer, with_weights, without_weights
+from ..layers.layer import QuantizedLayer, input_of, with_weights, without_weights
 from ..layers.tensor import Int8Tensor
 from ..layers.weights_only import WeightsOnly, are_few
 from .straight_through import LearnedRange, LearnedScales, instead
@@ -78,7 +78,7 @@ class QatWeightsOnly(QatLayer):
     """Computes as the quantized layer does, with its integers or float weights made of them."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        x = args[0] if args else next(iter(kwargs.values()))
+        x: Tensor = input_of(args, kwargs)
         dtype = x.dtype if x.is_floating_point() else self.weight.dtype
         bias = None if self.bias is None else self.bias.to(dtype)
         output = self.product(x, self.rounded_weight().to(dtype), bias)
@@ -151,7 +151,8 @@ class QatInt8(QatLayer):
         """Pass the output on in int8, in the range that its readers learn."""
         self.clamp, self._reader_range = requantization.clamp, [span]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        x: Tensor = input_of(args, kwargs)
         live = None if self._normalises_by_batch or x.device.type != "cpu" else self.converted()
         if live is not None and not torch.is_grad_enabled():
             return _dequantized(live(x))
