@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from ..kernels.depthwise import SIDES, STRIDES
 from ..model.formats import HALVES
 from ..model.layers import is_pointwise
 from .activation import NONE, Bound
+from .onednn import is_channels_last
 
 
 def name_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
@@ -62,13 +64,15 @@ def bind(
     bias = layer.bias
     if isinstance(layer, nn.Linear):
         return lambda x, residual: project(x, weight, bias, residual, activation=activation)
-    if layer.groups == 1:
-        return lambda x, residual: convolve_pointwise(
-            x, weight, bias, residual, activation=activation
-        )
-    options: dict[str, Any] = {
-        "stride": layer.stride[0],
-        "padding": int(layer.padding[0]),
-        "activation": activation,
-    }
-    return lambda x, residual: convolve_depthwise(x, weight, bias, residual, **options)
+    options: dict[str, Any] = {"activation": activation}
+    if layer.groups > 1:
+        options |= {"stride": layer.stride[0], "padding": int(layer.padding[0])}
+    run: Callable[..., Tensor] = convolve_depthwise if layer.groups > 1 else convolve_pointwise
+
+    def call(x: Tensor, residual: Tensor | None) -> Tensor:
+        return run(x, weight, bias, residual, **options)
+
+    if is_channels_last(x, weight):
+        return call
+    # The kernels' output is always channels-last; torch's has the memory format of the inputs.
+    return lambda x, residual: call(x, residual).contiguous()

@@ -595,6 +595,25 @@ def test_the_cuda_kernels_support_these_layers(
             torch.testing.assert_close(run(x, addend), expected, rtol=0.05, atol=0.05)
 
 
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Conv2d(8, 16, 1), nn.Conv2d(8, 8, 3, padding=1, groups=8)],
+    ids=["1×1", "depthwise"],
+)
+def test_outputs_of_the_cuda_kernels_have_the_memory_format_of_torchs(
+    layer: nn.Module, order: torch.memory_format
+) -> None:
+    from paifuser_lab.fusion import cuda
+
+    x = torch.randn(2, 8, 6, 6).contiguous(memory_format=order)
+    run = cuda.bind(layer, layer.weight, layer.weight, x, "relu", has_residual=False)
+    with torch.no_grad():
+        output, wanted = run(x, None), torch.relu(layer(x))
+    assert output.stride() == wanted.stride()
+    torch.testing.assert_close(output, wanted)
+
+
 def test_a_layer_with_its_own_format_stays_unfused():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10)).eval()
     work = lab.Workload(model, torch.randn(1, 3, 8, 8), name="small")
