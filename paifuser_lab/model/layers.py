@@ -69,10 +69,11 @@ def owners_of_weights(model: nn.Module) -> dict[int, list[str]]:
 
 
 def tied_layers(model: nn.Module, among: Collection[str] | None = None) -> list[list[str]]:
-    """The layers that share their `weight` with others; all, or those among the named ones."""
-    owners: dict[int, list[str]] = defaultdict(list)
-    for name, layer in model.named_modules():
-        weight = layer._parameters.get("weight")
-        if weight is not None and (among is None or name in among):
-            owners[id(weight)].append(name)
-    return [layers for layers in owners.values() if len(layers) > 1]
+    """The layers that share the `weight` of one of them; all, or those among the named ones."""
+    weights = {id(layer._parameters.get("weight")) for layer in model.modules()}
+    groups = (
+        [layer for layer in dict.fromkeys(owners) if among is None or layer in among]
+        for weight, owners in owners_of_weights(model).items()
+        if weight in weights
+    )
+    return [layers for layers in groups if len(layers) > 1]

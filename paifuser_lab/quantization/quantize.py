@@ -98,7 +98,8 @@ def _spare_owners(graph: Graph, tied: list[list[str]]) -> set[str]:
     """
     spare: set[str] = set()
     for owners in tied:
-        weight = graph.weights[f"{owners[-1]}.weight"]
+        names = (f"{layer}.weight" for layer in owners)
+        weight = next(graph.weights[name] for name in names if name in graph.weights)
         readers = {operation.layer for operation in graph.readers.get(weight, ())}
         if readers and readers <= set(owners):
             spare |= set(owners)

@@ -400,7 +400,8 @@ def extras_of(tmp_path, version):
     output = subprocess.run(
         command, cwd=ROOT, env={"PATH": str(tools)}, capture_output=True, text=True, check=True
     ).stdout
-    return re.search(r"--editable '\.\[(.*)\]'", output)[1].split(",")
+    found = re.findall(r"--editable '\.\[(.*)\]'", output)
+    return list(dict.fromkeys(",".join(found).split(",")))
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")

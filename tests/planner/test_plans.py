@@ -64,7 +64,7 @@ class Stub:
         return [SimpleNamespace(recipe=recipe) for recipe in recipes], []
 
     def __call__(self, work: Workload, *variants: Any, seconds: float, metric: bool) -> Comparison:
-        self.ms = self.again | self.ms if self.timed else self.ms
+        self.ms = self.ms | self.again if self.timed else self.ms
         self.timed.append(len(variants))
         rows = [self.row(f"baseline · {count} threads", ()) for count in (1, 2)]
         rows += [

@@ -69,8 +69,8 @@ def test_on_a_device_what_an_operator_takes_beyond_its_launch_is_no_overhead(
 ) -> None:
     monkeypatch.setattr(rows, "call_costs_ms", lambda: (0.0, 0.0))
     monkeypatch.setattr(rows, "operator_cost_ms", lambda: 0.0)
-    monkeypatch.setattr(Workload, "device", torch.device(device))
     seen = observation()
+    monkeypatch.setattr(Workload, "device", torch.device(device))
     seen.runs = [Run(own_ms={"": 10.0}, calls={"": 1}, calls_made={})]
     seen.operators.calls["", "linear"] = 1
     seen.operators.runs_ms = [{("", "linear"): 1.0}]

@@ -304,7 +304,7 @@ def test_a_layer_of_two_names_is_quantized_under_both(name, tmp_path):
     work = Workload(nn.Sequential(layer, nn.ReLU(), layer), torch.randn(8, 4), name="repeated")
     variant = chosen(work, default=name)
     saved = lab.load(variant.save(tmp_path / "saved"), work=work)
-    for model in (variant.module, saved.module):
+    for model in (variant.module, saved.model):
         assert isinstance(model[0], QuantizedLayer) and model[2] is model[0]
     assert torch.equal(variant.model(work.inputs.args[0]), saved.model(work.inputs.args[0]))
 
