@@ -17,7 +17,7 @@ from ..machine.datasheets import inductor_obstacle
 from ..profiler.alternatives import half_format, is_faster_in
 from ..records import Accelerator, Comparison, Hardware, Measurement, readable_ms
 from ..variant import Variant
-from ..variant.comparison import BUILDING_SHARE, TIMED_SHARE, compare
+from ..variant.comparison import compare
 from ..variant.recipe import Recipe
 from ..variant.trial import built
 from ..workload import Workload, workload_of
@@ -34,6 +34,7 @@ from .space import (
 )
 
 MIN_INT8_ERROR = 0.01  # int8 is not tried where the allowed error is smaller
+BUILDING_SHARE, TIMED_SHARE = 0.5, 0.9  # of the seconds, when each of these ends
 FIRST_SHARE = 0.6  # of the time for timing; the rest is for the nearest to the fastest
 NEAR, LEADERS = 1.1, 3  # times the latency of the fastest, and how many are timed again at most
 FEWEST_CALLS = 14  # of each that a comparison times at least, warm-up included

@@ -4,7 +4,6 @@ options of ONNX Runtime on one model.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,11 +22,10 @@ from . import Variant
 from .history import keep
 from .limit import refusal
 from .recipe import Recipe
-from .trial import Building, Threads, Timings, Trial
+from .trial import Threads, Timings, Trial
 
 ROUNDS = 30
 SECONDS = 30.0
-BUILDING_SHARE, TIMED_SHARE = 0.5, 0.9  # of the seconds of a whole call, when each of these ends
 MAX_ATTEMPTS = 3  # at a result that is not useless
 ENGINE, ONE_THREAD = "onnxruntime", "one thread"
 # one option is changed at a time; all of them at once would be a row for each combination
@@ -51,7 +49,6 @@ def compare(
     seconds: float = SECONDS,
     metric: bool = True,
     threads: Threads = None,
-    is_whole: bool = False,
     should_stop: ShouldStop | None = None,
     on_round: OnRound | None = None,
     **named: Variant | Recipe,
@@ -64,20 +61,16 @@ def compare(
     of a variant the faster is shown. A recipe is applied first; one that fails becomes a row with
     the reason. Ends after `rounds` or `seconds`; when interrupted, what was measured until then is
     kept. A result that says nothing, since the machine was too busy, is measured again within the
-    seconds. With `is_whole` the seconds are those of the whole call: a recipe that they do not
-    suffice to build becomes a row that says so. `on_round` is called after each round with the
-    number of rounds done and the latencies so far.
+    seconds. `on_round` is called after each round with the number of rounds done and the latencies
+    so far.
     """
     check_count("rounds", rounds)
     check_seconds(seconds)
     if threads != "each":
         check_threads(threads)
-    began, work = time.perf_counter(), workload_of(work)
+    work = workload_of(work)
     requested = [*((_name_of(one), one) for one in variants), *named.items()]
-    building = Building(began + BUILDING_SHARE * seconds if is_whole else math.inf)
-    trial = Trial.of(work, requested, threads, building)
-    if is_whole:
-        seconds = max(0.0, began + TIMED_SHARE * seconds - time.perf_counter())
+    trial = Trial.of(work, requested, threads)
 
     def report(watch: MachineWatch, samples: dict[str, Samples]) -> None:
         if on_round is not None:

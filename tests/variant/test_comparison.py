@@ -219,12 +219,9 @@ def test_a_failing_recipe_is_a_row_with_the_reason_and_the_others_stay() -> None
     assert measured.best.failure is None and "matches no layer" in measured._repr_html_()
 
 
-def test_a_whole_call_builds_only_what_its_seconds_suffice_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_what_the_seconds_suffice_for_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     work, clock = small(), Clock()
     monkeypatch.setattr(trial, "time", clock)
-    monkeypatch.setattr(comparison, "time", clock)
     real = trial.apply
 
     def slow(work: Workload, recipe: Recipe) -> Any:
@@ -232,21 +229,18 @@ def test_a_whole_call_builds_only_what_its_seconds_suffice_for(
         return real(work, recipe)
 
     monkeypatch.setattr(trial, "apply", slow)
-    recipes: dict[str, Any] = {name: Recipe([{"fold": {}}]) for name in "abcd"}
-    quick: dict[str, Any] = {"quick": Recipe([{"layout": {}}])}
-    result = lab.compare(work, rounds=2, seconds=10, is_whole=True, **recipes, **quick)
-    left_out = [row.name for row in result.rows if row.failure]
-    assert left_out == ["c", "d"], "two times 2 of 5 seconds; the third would end at 6"
-    assert result["c"].failure == "not built: the seconds do not suffice; give more"
-    assert not lab.compare(work, rounds=2, seconds=10, **recipes)["d"].failure
-    variants, rows = trial.built(work, list(recipes.values()), seconds=5)
-    assert (len(variants), [row.failure for row in rows]) == (2, [result["c"].failure] * 2)
+    recipes = [Recipe([{"fold": {}}])] * 4
+    variants, rows = trial.built(work, [*recipes, Recipe([{"layout": {}}])], seconds=5)
+    assert [variant.recipe.label for variant in variants] == ["fold batch-norm"] * 2 + [
+        "channels last"
+    ], "two times 2 of 5 seconds; the third would end at 6"
+    assert {row.failure for row in rows} == {"not built: the seconds do not suffice; give more"}
+    assert len(rows) == 2
 
 
-def test_of_a_whole_call_one_recipe_is_built_in_any_case() -> None:
-    both: dict[str, Any] = {name: Recipe([{"fold": {}}]) for name in "ab"}
-    result = lab.compare(small(), rounds=2, seconds=0, is_whole=True, **both)
-    assert [bool(result[name].failure) for name in "ab"] == [False, True]
+def test_one_recipe_is_built_in_any_case() -> None:
+    variants, rows = trial.built(small(), [Recipe([{"fold": {}}])] * 2, seconds=0)
+    assert len(variants) == len(rows) == 1
 
 
 class Clock:
