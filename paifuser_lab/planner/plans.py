@@ -1,23 +1,26 @@
 """A recipe for this hardware, with a reason for each step.
 
 The candidates are the points of a search's space that keep the output, and with an allowed error
-those in faster formats. All of them are built and timed in one comparison, and those that are
-nearly the fastest in a second one. The fastest one within the error is taken. A device that is
-only named (PAIFUSER_HARDWARE) cannot be timed, so the recipe follows from its figures alone.
+those in faster formats. All of them are built and timed in a few rounds, and those that are nearly
+the fastest in as many as there is time for. The fastest one within the error is taken. A device
+that is only named (PAIFUSER_HARDWARE) cannot be timed, so the recipe follows from its figures
+alone.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from itertools import accumulate
 
 from ..arguments import check_error, check_seconds
+from ..engines.threads import faster_threads
 from ..machine import hardware
 from ..machine.datasheets import inductor_obstacle
 from ..profiler.alternatives import half_format, is_faster_in
 from ..records import Accelerator, Comparison, Hardware, Measurement, readable_ms
 from ..variant import Variant
-from ..variant.comparison import compare
+from ..variant.comparison import compare, screen
 from ..variant.recipe import Recipe
 from ..variant.trial import built
 from ..workload import Workload, workload_of
@@ -34,10 +37,10 @@ from .space import (
 )
 
 MIN_INT8_ERROR = 0.01  # int8 is not tried where the allowed error is smaller
-BUILDING_SHARE, TIMED_SHARE = 0.5, 0.9  # of the seconds, when each of these ends
-FIRST_SHARE = 0.6  # of the time for timing; the rest is for the nearest to the fastest
-NEAR, LEADERS = 1.1, 3  # times the latency of the fastest, and how many are timed again at most
-FEWEST_CALLS = 14  # of each that a comparison times at least, warm-up included
+BUILDING_SHARE, TIMED_SHARE = 0.6, 0.9  # of the seconds, when each of these ends
+SCREENING = 2  # rounds of all
+NEAR, LEADERS = 1.15, 4  # times the latency of the fastest, and how many are timed longer at most
+FEWEST_CALLS = 16  # of each that a comparison makes at least: to warm up, in 5 rounds, for its row
 
 
 def plan(
@@ -67,26 +70,26 @@ def plan(
     space = Space.of(work, machine, allowed, is_exact=max_error <= EXACT)
     formats = {"fp32", *_faster_formats(machine, max_error)}
     points = [point for point in _without_losses(space, allowed) if point.format in formats]
-    candidates = [
-        Recipe(space.steps(point), limit=WIDE_OPEN) for point in sorted(points, key=_when_built)
-    ]
-    left = max(0.0, seconds - (time.perf_counter() - began))
-    variants, unbuilt = built(work, candidates, BUILDING_SHARE * left)
-    until = began + TIMED_SHARE * seconds
-    left = max(0.0, until - time.perf_counter())
-    measured = compare(work, *variants, seconds=FIRST_SHARE * left, metric=False)
-    measured = measured.model_copy(update={"rows": (*measured.rows, *unbuilt)})
-    timed = _timed_again(work, variants, measured, max_error, until)
+    count = faster_threads(work)
+    points.sort(key=lambda point: _when_built(point, count))
+    candidates = [Recipe(space.steps(point), limit=WIDE_OPEN) for point in points]
+    left = began + BUILDING_SHARE * seconds - time.perf_counter()
+    variants, unbuilt = built(work, candidates, left)
+    screened = screen(work, variants, SCREENING)
+    timed = _timed_longer(work, variants, screened, max_error, began + TIMED_SHARE * seconds)
+    names = {row.name for row in timed.rows}
+    others = [row for row in screened.rows if row.name not in names]
+    evidence = timed.model_copy(update={"rows": (*timed.rows, *others, *unbuilt)})
     by_label = {recipe.label: recipe for recipe in candidates}
     best = _best(timed, max_error)
     if best is None:
-        return Recipe(workload=work.loaded_as, evidence=measured)
+        return Recipe(workload=work.loaded_as, evidence=evidence)
     known = {"fold": space.folding, "pool": space.pool_why}
     steps = []
     for step in by_label[best.name]:
-        why = _reason(step.kind, known.get(step.kind, ""), best, measured, timed, max_error)
+        why = _reason(step.kind, known.get(step.kind, ""), best, evidence, max_error)
         steps.append(step.model_copy(update={"why": why}))
-    return Recipe(steps, workload=work.loaded_as, evidence=measured)
+    return Recipe(steps, workload=work.loaded_as, evidence=evidence)
 
 
 def _without_losses(space: Space, engines: tuple[str, ...]) -> list[Point]:
@@ -102,9 +105,12 @@ def _without_losses(space: Space, engines: tuple[str, ...]) -> list[Point]:
     ]
 
 
-def _when_built(point: Point) -> tuple[bool, int]:
-    """What compiles comes last, and more threads first: if the seconds end, less is missed."""
-    return point.engine == "inductor", -point.threads
+def _when_built(point: Point, count: int) -> tuple[bool, bool, bool]:
+    """If the seconds end, this is missed: first the number of threads that is slower for the
+    unchanged model, then what compiles, then memory pools.
+    """
+    is_other_count = point.threads not in (0, count)
+    return is_other_count, point.engine == "inductor", point.memory != AS_IT_IS
 
 
 def _faster_formats(machine: Hardware, max_error: float) -> list[str]:
@@ -163,33 +169,42 @@ def _within(measured: Comparison, max_error: float) -> list[Measurement]:
 def _best(measured: Comparison, max_error: float) -> Measurement | None:
     """The fastest row within the error; of equals the one with the fewest steps, eager first."""
     rows = _within(measured, max_error)
-    if not rows:
+    if not rows or (rows[0].latency_ms or 0.0) > (measured[measured.baseline].latency_ms or 0.0):
         return None
+    return _simplest(rows)
+
+
+def _simplest(rows: list[Measurement]) -> Measurement:
+    """Of the rows as fast as the first, the one with the fewest steps, eager first."""
     fastest = rows[0].latency_ms or 0.0
-    if fastest > (measured[measured.baseline].latency_ms or 0.0):
-        return None
     equal = [row for row in rows if fastest >= TIE_RATIO * (row.latency_ms or 0.0)]
     return min(equal, key=lambda row: ("eager" not in row.name, len(row.steps), row.latency_ms))
 
 
-def _timed_again(
-    work: Workload, variants: list[Variant], measured: Comparison, max_error: float, until: float
+def _timed_longer(
+    work: Workload, variants: list[Variant], screened: Comparison, max_error: float, until: float
 ) -> Comparison:
-    """The nearest to the fastest timed alone in what is left; without any, what was measured."""
-    best, rows = _best(measured, max_error), _within(measured, max_error)
+    """The nearest to the fastest timed alone until then; without the time, what was screened."""
+    rows = _within(screened, max_error)
+    if not rows or screened.is_interrupted:
+        return screened
     near = [row for row in rows if (row.latency_ms or 0.0) <= NEAR * (rows[0].latency_ms or 0.0)]
-    if best is None or len(near) < 2 or measured.is_interrupted:
-        return measured
-    leaders = list({row.name: row for row in (best, *near)}.values())[:LEADERS]
-    base, left = measured[measured.baseline], until - time.perf_counter()
-    if left < FEWEST_CALLS * sum(row.latency_ms or 0.0 for row in (base, *leaders)) / 1e3:
-        return measured
-    again = [one for one in variants if any(one.recipe.label == row.name for row in leaders)]
-    return compare(work, *again, seconds=left, metric=False)
+    # after the one that would be taken now those that few rounds show to be the fastest
+    leaders = list({row.name: row for row in (_simplest(near), *near)}.values())[:LEADERS]
+    left = until - time.perf_counter()
+    calls_s = accumulate(
+        FEWEST_CALLS * (row.latency_ms or 0.0) / 1e3
+        for row in (screened[screened.baseline], *leaders)
+    )
+    names = {
+        row.name for row, needed in zip(leaders, list(calls_s)[1:], strict=True) if needed < left
+    }
+    longer = [one for one in variants if one.recipe.label in names]
+    return compare(work, *longer, seconds=left, metric=False) if longer else screened
 
 
 def _reason(
-    kind: str, known: str, best: Measurement, first: Comparison, timed: Comparison, max_error: float
+    kind: str, known: str, best: Measurement, evidence: Comparison, max_error: float
 ) -> str:
     """What was known of a step before, or what it was measured to change."""
     notes = [note for note in best.notes if kind == "pool" and "memory pool" in note]
@@ -197,17 +212,18 @@ def _reason(
         return f"{notes[-1]}; estimated before: {known}"
     if known:
         return known
+    rows = _within(evidence, max_error)
     if kind != "backend":
-        count = len(_within(first, max_error))
         return (
-            f"part of the fastest of {count} recipes measured here; output error "
+            f"part of the fastest of {len(rows)} recipes measured here; output error "
             f"{best.relative_error:.1e}"
         )
-    base, rows = timed[timed.baseline], _within(timed, max_error)
-    runner_up = next((row for row in rows if row.name != best.name), base)
-    again = "" if timed is first else f", in {timed.rounds} more rounds of the nearest alone"
+    base = evidence[evidence.baseline]
+    others = (row for row in rows if row.name != best.name)
+    # what was timed as long as the best comes before what few rounds ruled out
+    runner_up = min(others, key=lambda row: row.rounds is not None, default=base)
     return (
         f"{readable_ms(best.latency_ms)} ms against {readable_ms(base.latency_ms)} ms as it was "
         f"({best.speedup:.2f} ×, output error {best.relative_error:.1e}); next best: "
-        f"{runner_up.name} with {readable_ms(runner_up.latency_ms)} ms{again}"
+        f"{runner_up.name} with {readable_ms(runner_up.latency_ms)} ms"
     )

@@ -13,6 +13,7 @@ from .quality import Quality, Verdict, readable_interval, sign, verdict
 from .record import AboutWorkload, Frame, Record, TableRecord, row_of
 from .table import Table
 from .text import (
+    counted,
     or_dash,
     readable_bytes,
     readable_count,
@@ -94,6 +95,7 @@ class Measurement(Record):
     name: str
     steps: tuple[str, ...] = ()
     threads: int
+    rounds: int | None = None  # if fewer than those of the comparison
     latency_ms: float | None = None
     best_ms: float | None = None
     spread_ms: tuple[float, float] | None = None
@@ -263,8 +265,14 @@ def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
         comparison.metric_name or "metric": or_dash(row.metric, "{:.4f}"),
         "build s": or_dash(row.build_s, "{:.1f}"),
         "pays after calls": or_dash(comparison.pays_after(row), "{:,}"),
-        "note": row.failure or (f"refused: {row.refused}" if row.refused else ""),
+        "note": row.failure or _note(row),
     }
+
+
+def _note(row: Measurement) -> str:
+    if row.refused:
+        return f"refused: {row.refused}"
+    return f"in {counted(row.rounds, 'round')} only" if row.rounds else ""
 
 
 def _speedup(row: Measurement, comparison: Comparison) -> str:

@@ -4,8 +4,9 @@ options of ONNX Runtime on one model.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -101,6 +102,16 @@ def compare(
         {item.name: item.variant.recipe for item in trial.contenders if item.variant},
     )
     return compared
+
+
+def screen(work: Workload, variants: Sequence[Variant], rounds: int) -> Comparison:
+    """A few rounds of the baseline and variants in turn, for the latencies and output errors alone:
+    what is far from the fastest need not be measured longer.
+    """
+    trial = Trial.of(work, [(_name_of(one), one) for one in variants], None)
+    timings = _timed(trial, rounds, math.inf, lambda watch, samples: None)
+    shown = trial.shown(timings.samples)
+    return trial.comparison(timings, [trial.screened(contender, timings) for contender in shown])
 
 
 def _name_of(variant: object) -> str:

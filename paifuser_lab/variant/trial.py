@@ -48,12 +48,14 @@ POOL_EFFECTS = {
     "not told": "may help or not, which a busy machine does not show",
 }
 
+COMPILING_S = 20.0  # what a C++ compiler takes is not known before: 8 to 35 s for ours
+
 Threads = int | Literal["each"] | None
 
 
 @dataclass
 class Building:
-    """When building has to end, and how long the last recipe with each last step took."""
+    """When building has to end, and how long the last recipe of each kind took."""
 
     until: float
     took_s: dict[tuple[str, ...], float] = field(default_factory=dict)
@@ -63,7 +65,7 @@ class Building:
         """Time the building of a recipe; raise where it would not end in time."""
         kind = _kind(recipe)
         began = time.perf_counter()
-        usual_s = self.took_s.get(kind, 0.0)
+        usual_s = self.took_s.get(kind, COMPILING_S if "inductor" in kind else 0.0)
         if self.took_s and began + usual_s > self.until:  # the first is built in any case
             raise StepError("not built: the seconds do not suffice; give more")
         try:
@@ -249,30 +251,46 @@ class Trial:
     ) -> tuple[Measurement, bool]:
         """A row, and whether it was interrupted; if so, it keeps the timings and has no metric."""
         with keep_when_stopped():
-            return self._row_or_failure(contender, timings, with_metric=with_metric), False
-        return self._row_or_failure(contender, timings, with_metric=False), True
+            made = self._made(contender, lambda: self._row(contender, timings, with_metric))
+            return made, False
+        return self._made(contender, lambda: self._row(contender, timings, False)), True
 
-    def _row_or_failure(
-        self, contender: Contender, timings: Timings, *, with_metric: bool
-    ) -> Measurement:
+    def screened(self, contender: Contender, timings: Timings) -> Measurement:
+        """A row with the latency and the output error alone, which take little time."""
+
+        def measured() -> Measurement:
+            relative, largest = self._error(contender)
+            known = timings.latencies(contender)
+            return Measurement(
+                **known, rounds=timings.rounds, relative_error=relative, max_error=largest
+            )
+
+        return self._made(contender, measured)
+
+    def _made(self, contender: Contender, row: Callable[[], Measurement]) -> Measurement:
         """A row; of a variant that fails, e.g. on test data of other shapes, one with the error."""
         try:
-            return self._row(contender, timings, with_metric=with_metric)
+            return row()
         except Exception as error:
             if contender.variant is None:
                 raise
             why = f"{type(error).__name__}: {first_line(error)}"
             return _failed(contender.name, contender.steps, contender.threads, why)
 
-    def _row(self, contender: Contender, timings: Timings, *, with_metric: bool) -> Measurement:
-        work, variant, timed = self.work, contender.variant, timings.samples[contender.key]
+    def _error(self, contender: Contender) -> tuple[float, float]:
+        """The relative and the largest output error."""
         with running(contender.model):
-            output = work.inputs.clone()(contender.model)
-            if variant is not None and (values := not_finite(self.reference, output)):
-                raise MeasureError(
-                    f"the output holds {values}; choose a wider format, or apply the recipe again."
-                )
-            relative, largest = output_error(self.reference, output)
+            output = self.work.inputs.clone()(contender.model)
+        if contender.variant is not None and (values := not_finite(self.reference, output)):
+            raise MeasureError(
+                f"the output holds {values}; choose a wider format, or apply the recipe again."
+            )
+        return output_error(self.reference, output)
+
+    def _row(self, contender: Contender, timings: Timings, with_metric: bool) -> Measurement:
+        work, variant, timed = self.work, contender.variant, timings.samples[contender.key]
+        relative, largest = self._error(contender)
+        with running(contender.model):
             peak = _peak(contender, work)
         with running(contender.module):
             count = flops(contender.module, lambda module: work.inputs.clone()(module))

@@ -94,8 +94,9 @@ def test_a_turn_has_a_call_that_is_not_counted_and_quick_candidates_get_more_cal
         3 * timing.MAX_CALLS_PER_TURN,
     ]
     assert all(len(sample.rounds_ms) == 3 for sample in samples.values())
-    calls = [name for name, *_ in clock.log].count("slow")
-    assert calls == 4 + 3 * 2, "four to warm up, then one uncounted and one counted a round"
+    calls = {name: [one for one, *_ in clock.log].count(name) for name in ("slow", "quick")}
+    assert calls["slow"] == 2 + 3 * 2, "two to warm up, then one uncounted and one counted a round"
+    assert calls["quick"] == 4 + 3 * 16, "four to warm up, since more than one fill a turn"
 
 
 def test_samples_are_what_the_clock_says(clock: Clock) -> None:

@@ -238,6 +238,32 @@ def test_only_what_the_seconds_suffice_for_is_built(monkeypatch: pytest.MonkeyPa
     assert len(rows) == 2
 
 
+def test_what_compiles_is_begun_only_where_its_usual_seconds_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trial, "apply", lambda work, recipe: recipe)
+    monkeypatch.setattr(trial, "time", Clock())
+    recipes = [Recipe(["fold"]), Recipe([{"backend": {"name": "inductor"}}]), Recipe(["layout"])]
+    for seconds, failed in ((trial.COMPILING_S - 1, [True]), (trial.COMPILING_S + 1, [])):
+        made = [
+            trial._variant(small(), "x", one, 1, building)
+            for building in [trial.Building(seconds)]
+            for one in recipes
+        ]
+        assert [True for one in made if isinstance(one, Measurement)] == failed
+
+
+def test_a_screening_is_of_few_rounds_and_has_latencies_and_errors_alone() -> None:
+    work = small()
+    broken = lab.apply(work, Recipe(["fold"]))
+    broken.module.head.bias.data.fill_(torch.nan)
+    screened = comparison.screen(work, [lab.apply(work, Recipe(["layout"])), broken], 2)
+    row, failed = screened.rows[-2:]
+    assert screened.rounds == row.rounds == 2 and "in 2 rounds only" in str(screened)
+    assert row.latency_ms and row.speedup and row.relative_error is not None and row.flops is None
+    assert "a NaN" in (failed.failure or "") and failed.latency_ms is None
+
+
 def test_one_recipe_is_built_in_any_case() -> None:
     variants, rows = trial.built(small(), [Recipe([{"fold": {}}])] * 2, seconds=0)
     assert len(variants) == len(rows) == 1
