@@ -315,8 +315,18 @@ class Loop:
 
     def find_obstacles(self) -> None:
         """Note why this loop cannot have some switches, while they are off."""
-        whys = {label: switch.obstacle(self.parts) for label, switch in self.switches.items()}
+        whys = {
+            label: switch.obstacle(self.parts) or self._lacks_peak(switch)
+            for label, switch in self.switches.items()
+        }
         self.obstacles = {label: why for label, why in whys.items() if why}
+
+    def _lacks_peak(self, switch: Switch) -> str:
+        """Why a switch that the peak of memory decides cannot be judged; empty if it can."""
+        is_by_peak = switch.offer.limit_bytes is not None
+        if not is_by_peak or self.judging.meter.restart_peak(self.parts.device):
+            return ""
+        return "this system does not count the peak of a process's memory"
 
     def leave(self) -> None:
         """Restore the models, the optimizers and torch's settings."""

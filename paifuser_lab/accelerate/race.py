@@ -192,7 +192,7 @@ class Race:
         beside = f" beside {' and '.join(sorted(without))}" if without else ""
         return Verdict(
             is_kept,
-            self._why(name, with_, is_kept) + beside,
+            self._why(name, without, with_, is_kept) + beside,
             ratio,
             interval,
             _median(self.blocks[without]),
@@ -218,13 +218,15 @@ class Race:
             return False
         return compared is not None and compared[0] > WORTH
 
-    def _why(self, name: str, way: Way, is_kept: bool) -> str:
+    def _why(self, name: str, without: Way, way: Way, is_kept: bool) -> str:
         offer = self.offers[name]
         limit = readable_bytes(offer.limit_bytes)
         if is_kept and offer.limit_bytes is not None:
             return f"without it the peak is above the limit of {limit}"
         if is_kept and offer.saves_memory:
-            return "less memory, and hardly slower"
+            if self._lowers_peak(without, way):
+                return "less memory, and hardly slower"
+            return "hardly slower; no lower peak was measured"
         if is_kept:
             timed = ", timed in the optimizer's step" if offer.is_of_optimizers else ""
             return f"faster by more than its interval{timed}"
@@ -249,10 +251,14 @@ class Race:
         if compared is None:
             return False
         if offer.limit_bytes is not None:
-            before, after = _peak(self.blocks[rest]), _peak(self.blocks[way])
-            known = before is not None and after is not None
-            return known and before > offer.limit_bytes and after < before  # type: ignore[operator]
+            before = _peak(self.blocks[rest]) or 0
+            return before > offer.limit_bytes and self._lowers_peak(rest, way)
         return compared[0] > MAX_COST if offer.saves_memory else compared[1][0] > 1
+
+    def _lowers_peak(self, rest: Way, way: Way) -> bool:
+        """Whether the peaks of both ways are known, and that of the second one is lower."""
+        before, after = _peak(self.blocks[rest]), _peak(self.blocks[way])
+        return before is not None and after is not None and after < before
 
     def _check_losses(self, way: Way) -> None:
         if all(self.offers[name].is_exact for name in way - self.reference):

@@ -143,9 +143,11 @@ class FusedWindows(Subclassed):
                 f"a window of {window} does not fit the {len(table)} biases that were learned; "
                 "give larger images."
             )
-        if image.is_cuda and not dropout:
+        is_cast = image.is_cuda and torch.is_autocast_enabled("cuda")
+        dtype = torch.get_autocast_dtype("cuda") if is_cast else image.dtype
+        if image.is_cuda and not dropout and dtype in HALVES:
             parts = self.queries_keys_values(image)
-            if parts[0].dtype in HALVES:
+            if parts[0].dtype in HALVES:  # a layer under autocast may have a format of its own
                 joined = torch.stack(parts, dim=3)
                 return self.projected(
                     attend_windows(joined, table.t(), window=window, shift=(shift, shift))

@@ -17,7 +17,7 @@ from ..memory.fit import largest_of
 from ..memory.planning import plan_memory
 from ..memory.pools import pool_calls
 from ..records import Fit, FitRemedy
-from ..variant import apply
+from ..variant import apply_as_timed
 from ..variant.recipe import Recipe
 from .queries import QueryContext, Records, query, without_kinds
 
@@ -54,7 +54,7 @@ def with_reuse(fit: Fit, context: QueryContext) -> Fit:
         return fit
     recipe = without_kinds(recipe, "pool").with_step({REUSE: {}})
     try:
-        reused = apply(context.work, recipe, should_stop=context.should_stop)
+        reused = apply_as_timed(context.work, recipe, should_stop=context.should_stop)
         predictor = Predictor(reused, fit.predicted.options)
         peak = predictor.peak(fit.predicted.batch)
     except StoppedError:

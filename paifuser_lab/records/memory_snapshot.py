@@ -105,6 +105,7 @@ class OutOfMemory(TableRecord):
     row_field = "remedies"
 
     time_ms: float
+    is_timed: bool = True  # otherwise `time_ms` is the number of the event
     requested_bytes: int
     site: str
     free_on_device_bytes: int
@@ -124,8 +125,9 @@ class OutOfMemory(TableRecord):
         helps = " None of the remedies tried here would have made it fit."
         if helped:
             helps = f" It would have fitted {'; or '.join(helped)}."
+        when = f"{in_figures(self.time_ms, 4)} ms" if self.is_timed else f"event {self.time_ms:.0f}"
         return (
-            f"Out of memory at {in_figures(self.time_ms, 4)} ms: {self.site} asked for "
+            f"Out of memory at {when}: {self.site} asked for "
             f"{readable_bytes(self.requested_bytes)}. The device had "
             f"{readable_bytes(self.free_on_device_bytes)} left; of the "
             f"{readable_bytes(self.reserved_bytes)} that torch held, "

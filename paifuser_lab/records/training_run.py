@@ -139,7 +139,7 @@ class CheckpointPlan(TableRecord):
         "block": "block",
         "kept": lambda row: readable_bytes(row.kept_bytes),
         "inputs": lambda row: readable_bytes(row.input_bytes),
-        "ms again": lambda row: f"{row.ms:.3g}",
+        "ms again": lambda row: three_figures(row.ms),
         "checkpointed": lambda row: "yes" if row.is_checkpointed else "no",
     }
     text_columns = ("block",)

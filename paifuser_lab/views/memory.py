@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from ..records import Held, MemoryTimeline, readable_bytes
+from ..records.text import three_figures
 from .picture import (
     LETTERS,
     Area,
@@ -97,7 +98,7 @@ def _time(timeline: MemoryTimeline, events: list[int], stack: Stack) -> Panel:
     marks.append(Line(times, [*lower, lower[-1]], is_stepped=True, width=1.0, tone="ink"))
     base = sum(stack.base)
     peak_ms, peak = timeline.peak_ms, timeline.peak_bytes + base
-    text = f"peak {readable_bytes(timeline.peak_bytes)} at {peak_ms:.3g} ms"
+    text = f"peak {readable_bytes(timeline.peak_bytes)} at {three_figures(peak_ms)} ms"
     is_late = peak_ms > timeline.duration_ms / 2
     marks += [
         Dots([peak_ms], [peak], size=5.0, tone="ink"),
@@ -130,7 +131,7 @@ def _cursor(timeline: MemoryTimeline, events: list[int], base: int) -> Cursor:
     headings, lines = [], []
     for event in events:
         whole = readable_bytes(timeline.alive_bytes[event] + base)
-        headings.append(f"{whole} after {timeline.time_ms[event]:.3g} ms")
+        headings.append(f"{whole} after {three_figures(timeline.time_ms[event])} ms")
         change = timeline.change_bytes[event]
         layer = timeline.layers[timeline.layer_index[event]] or "the model itself"
         verb = "gives back" if change < 0 else "takes"
@@ -149,7 +150,7 @@ def _held_text(timeline: MemoryTimeline, key: tuple[int, bool], count: int) -> s
 def _map(timeline: MemoryTimeline, event: int, mode: Mode) -> Picture:
     """A treemap of what is alive after an event: a part a kind, and in it a box a layer."""
     is_peak = event == timeline.peak_event
-    when = "at the peak" if is_peak else f"after {timeline.time_ms[event]:.3g} ms"
+    when = "at the peak" if is_peak else f"after {three_figures(timeline.time_ms[event])} ms"
     held = [row for row in timeline.held_at(event) if row.held_bytes > 0]
     parts = [(kind, rows) for kind in KINDS if (rows := [row for row in held if row.kind == kind])]
     sizes = [sum(row.held_bytes for row in rows) for _, rows in parts]

@@ -6,6 +6,7 @@ import math
 
 from ..records import MemorySnapshot, SnapshotMap, readable_bytes
 from ..records.table import Table
+from ..records.text import three_figures
 from .picture import (
     Area,
     Axis,
@@ -96,7 +97,7 @@ def _cursor(snapshot: MemorySnapshot, at: list[int]) -> Cursor:
     times = [snapshot.time_ms[index] for index in at]
     whole = [sum(column[index] for column in snapshot.held_bytes) for index in at]
     headings = [
-        f"{readable_bytes(held)} allocated at {time:.3g} {snapshot.unit}"
+        f"{readable_bytes(held)} allocated at {three_figures(time)} {snapshot.unit}"
         for held, time in zip(whole, times, strict=True)
     ]
     reserved = (

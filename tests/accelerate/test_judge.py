@@ -105,6 +105,23 @@ def test_a_switch_that_saves_memory_stays_while_it_costs_next_to_nothing():
         assert judge.verdicts["memory_reuse"].is_kept is is_kept
 
 
+@pytest.mark.parametrize(
+    ("peaks", "why"),
+    [
+        ((120, 60), "less memory, and hardly slower"),
+        ((120, 120), "hardly slower; no lower peak was measured"),
+        ((120, None), "hardly slower; no lower peak was measured"),
+        ((None, None), "hardly slower; no lower peak was measured"),
+    ],
+)
+def test_less_memory_is_said_of_a_switch_whose_peak_was_measured_to_be_lower(peaks, why):
+    judge = Judge((), [[Offer("memory_reuse", saves_memory=True)]])
+    while (way := judge.next_way(STEPS)) is not None:
+        judge.add(Block(way, (1.0,) * 3, peak_bytes=peaks[bool(way)]), 10**6)
+    verdict = judge.verdicts["memory_reuse"]
+    assert verdict.is_kept and verdict.why == why
+
+
 def test_a_way_that_is_hopeless_at_once_is_not_run_again():
     judge = Judge((), [[Offer("threads=2")]])
     ways = judged(judge, product({"threads=2": 4.0}))

@@ -502,13 +502,19 @@ def test_a_closure_that_comes_later_ends_fp16_before_its_step(monkeypatch):
         assert any(note.startswith("fp16 taken back: step() has") for note in lab.status().notes)
 
 
-def test_under_a_memory_limit_blocks_are_computed_again_where_the_peak_is_above_it(monkeypatch):
-    class Line(nn.Sequential):
-        pass
+class Line(nn.Sequential):
+    pass
 
+
+def two_lines():
+    """A model with repeated blocks, and its optimizer."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), *(Line(nn.Linear(64, 64), nn.ReLU()) for _ in range(2)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def test_under_a_memory_limit_blocks_are_computed_again_where_the_peak_is_above_it(monkeypatch):
+    model, optimizer = two_lines()
     with metered(monkeypatch) as meter:
         acceleration = lab.enable(
             precision=None, fused_optimizer=False, memory_pool=False, threads=False,
@@ -523,6 +529,17 @@ def test_under_a_memory_limit_blocks_are_computed_again_where_the_peak_is_above_
     with pytest.raises(lab.PaifuserError, match="memory limit of 'much' cannot be read"):
         lab.enable(memory_limit="much")
     assert not features._in_force
+
+
+def test_a_memory_limit_is_nothing_to_judge_by_where_the_system_counts_no_peak(monkeypatch):
+    model, optimizer = two_lines()
+    with metered(monkeypatch) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False, memory_limit="100 B")
+        monkeypatch.setattr(meter, "restart_peak", lambda device: False)
+        trained(model, optimizer, 40, work=meter.work)
+        row = lab.status()["checkpointing"]
+        assert row.state == "not offered"
+        assert row.why == "this system does not count the peak of a process's memory"
 
 
 def test_an_overflow_is_skipped_by_each_optimizer_where_a_block_ends_between_them(monkeypatch):

@@ -103,6 +103,30 @@ def test_the_output_of_any_block_is_unchanged(batch, windows, heads, is_shifted,
         torch.testing.assert_close(holder(image), block(image), rtol=1e-4, atol=1e-5)
 
 
+class OnGpu(torch.Tensor):
+    """A tensor that says that it is on a GPU."""
+
+    is_cuda = True
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_queries_keys_and_values_are_computed_once_on_a_gpu_in_any_format(dtype, monkeypatch):
+    holder = nn.Sequential(Block(16, 1, side=14, window=7, is_shifted=False).to(dtype))
+    make_fused(holder, "0")
+    computed, fast = [], []
+
+    def attend(qkv, *arguments, **options):
+        fast.append(qkv.dtype)
+        return qkv[:, :, :, 0].flatten(3)
+
+    monkeypatch.setattr("paifuser_lab.attention.windows.attend_windows", attend)
+    holder[0].attention.qkv.register_forward_hook(lambda *_: computed.append(1))
+    image = torch.randn(1, 14, 14, 16, dtype=dtype).as_subclass(OnGpu)
+    with torch.no_grad():
+        assert holder[0].attended(image, 7, 0).shape == image.shape
+    assert len(computed) == 1 and fast == [dtype] * (dtype == torch.bfloat16)
+
+
 def test_a_bias_that_changes_is_seen():
     model, images = of_the_zoo()
     fused_model = fused(model)

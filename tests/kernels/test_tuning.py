@@ -374,7 +374,7 @@ def test_a_poisoned_file_is_one_warning_and_no_tile(text, message, tmp_path):
 # on a device
 
 
-def fake_contest(us_of, wrong=()):
+def fake_contest(us_of, wrong=(), default_tile=None):
     """A case of the bench whose kernel knows the output, and a clock that reads each tile's time
     from a table.
     """
@@ -397,7 +397,8 @@ def fake_contest(us_of, wrong=()):
         run()
         return clock["us"] / 1e3
 
-    fake = Fake(**{**vars(case.kernel), "tiles": tiles})
+    changes = {"tiles": tiles, "default_tile": lambda inputs: default_tile}
+    fake = Fake(**{**vars(case.kernel), **changes})
     case = replace(case, subject=replace(case.subject, kernel=fake))
     contest = Contest(case, [inputs], run, lambda calls: lambda: [call() for call in calls], timed)
     bound = Bound(1.0, 1.0, 1.0)
@@ -423,6 +424,14 @@ def test_where_nothing_is_faster_the_default_stays():
         seconds=60,
     )
     assert best.tile == {"rows": 64, "stages": 2} and best.ms == best.default_ms
+
+
+def test_the_default_of_the_inputs_is_the_rival_where_a_kernel_has_one():
+    us = {(64, 2): 30.0, (64, 3): 20.0, (128, 2): 10.0, (128, 3): 25.0}
+    own = {"rows": 128, "stages": 2}
+    best = winner(*fake_contest(us, default_tile=own), budget=9, seconds=60)
+    assert best.tile == own and best.ms == best.default_ms == pytest.approx(0.01)
+    assert best.search.attempts[0].tile == own
 
 
 def test_a_wrong_default_is_reported_and_there_is_no_winner():

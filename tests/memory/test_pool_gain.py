@@ -38,6 +38,8 @@ def test_the_estimate_is_faults_times_cost_and_no_more_than_the_call():
     assert not PoolGain(faults=1_000, fault_us=0.25, call_ms=30.0).pays
     everything = PoolGain(faults=1e6, fault_us=1.0, call_ms=10.0)
     assert everything.spared_ms < 10.0 and everything.speedup == pytest.approx(100)
+    slow = PoolGain(faults=2e6, fault_us=1.0, call_ms=9876.0)
+    assert slow.sentence.endswith("are 2000 of 9880 ms: at most 1.25 ×")
 
 
 def test_there_is_no_estimate_without_a_pool_or_a_count(monkeypatch):

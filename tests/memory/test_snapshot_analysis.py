@@ -267,6 +267,15 @@ def test_an_out_of_memory_says_who_asked_and_what_was_left(folder):
     }
 
 
+def test_an_out_of_memory_in_a_snapshot_without_times_names_its_event(folder):
+    recorder = full(expandable_helps=False)
+    for event in recorder.events:
+        del event["time_us"]
+    ended = memory_snapshot(read(folder, recorder)).out_of_memory
+    assert ended.sentence.startswith(f"Out of memory at event {len(recorder.events) - 1}: work/net")
+    assert " ms" not in ended.sentence
+
+
 def test_an_out_of_memory_by_fragmentation_would_have_fitted_in_expandable_segments(folder):
     record = memory_snapshot(read(folder, full(expandable_helps=True)))
     ended = record.out_of_memory

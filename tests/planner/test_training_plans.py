@@ -30,6 +30,7 @@ from paifuser_lab.planner.training.formats import (
 from paifuser_lab.planner.training.measured import Ranges, raced_steps
 from paifuser_lab.records import (
     CheckpointedBlock,
+    CheckpointPlan,
     StepOptions,
     TrainingFormats,
     TrainingStepTime,
@@ -105,6 +106,18 @@ def test_checkpoints_keep_the_measured_peak_near_the_predicted_one_and_within_th
     plain = lab.train(stack(), epochs=1)
     assert lab.train(stack(), epochs=1, checkpointed=plan.layers).losses == plain.losses
     assert "checkpointed" in str(plan) and "<table" in plan._repr_html_()
+
+
+def test_a_block_that_takes_seconds_again_is_written_without_an_exponent():
+    plan = CheckpointPlan(
+        workload="stack",
+        machine="here",
+        limit_bytes=600,
+        plain_bytes=1000,
+        predicted_bytes=590,
+        blocks=tuple(rows([(40, 10, 1234.5)])),
+    )
+    assert plan.table()[0]["ms again"] == "1230"
 
 
 def test_the_room_that_the_program_leaves_under_the_limit_is_used(monkeypatch):

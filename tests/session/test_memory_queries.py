@@ -12,7 +12,9 @@ import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError, PaifuserError, StoppedError
 from paifuser_lab.jobs import QUERIES, QueryContext, memory_queries
 from paifuser_lab.jobs.memory_queries import pool_key, stoppable, with_reuse
-from paifuser_lab.variant import Variant
+from paifuser_lab.machine import threads
+from paifuser_lab.steps.fold import Fold
+from paifuser_lab.variant import Variant, apply_recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -128,12 +130,25 @@ def test_memory_that_can_be_used_again_is_a_remedy_of_a_call_once():
     assert with_reuse(fit, again) is fit, "the recipe has it already"
 
 
+def test_a_recipe_is_applied_once_for_whether_it_fits_and_for_memory_used_again(monkeypatch):
+    apply, applied = Fold.apply, []
+    monkeypatch.setattr(apply_recipe, "faster_threads", lambda work: 1)
+    monkeypatch.setattr(
+        Fold, "apply", lambda step, draft: (applied.append(step.kind), apply(step, draft))
+    )
+    with threads(2):  # a session has others than the workload is timed with
+        (answer,) = QUERIES["memory_fit"].find(context(["fold"], train=False, limit="1 GB"))
+    (fit,) = answer["memory_fit"].values()
+    assert "memory reused" in [row.change for row in fit.remedies]
+    assert applied == ["fold"]
+
+
 def test_a_model_that_cannot_use_memory_again_is_not_offered_it(monkeypatch):
     def refuse(*args, **options):
         raise PaifuserError("it cannot be traced")
 
     fit = lab.fits(workload(), limit="1 GB")
-    monkeypatch.setattr(memory_queries, "apply", refuse)
+    monkeypatch.setattr(memory_queries, "apply_as_timed", refuse)
     assert with_reuse(fit, context()) is fit
     monkeypatch.undo()
     plain = context()

@@ -229,6 +229,16 @@ def test_a_part_of_the_map_is_never_too_low_to_be_named(sizes):
     assert min(parts) >= 22 - 1e-6 and sum(parts) == pytest.approx(200)
 
 
+def test_times_past_a_second_are_written_without_exponents():
+    timeline = stepwise().model_copy(
+        update={"time_ms": (0.0, 1234.5, 1500.0, 1600.0, 1700.0), "duration_ms": 2000.0}
+    )
+    shown = picture(timeline)
+    assert shown.panels[0].marks[-1].texts == ["peak 12 kB at 1230 ms"]
+    assert shown.cursor.tips.heading[1] == "12 kB after 1230 ms"
+    assert picture(timeline, 2).below[0].title == "alive after 1500 ms"
+
+
 def test_a_click_on_the_curve_shows_the_map_of_that_moment():
     panel = lab.show(stepwise())
     assert panel.data["layer"]["below"][0]["title"] == "alive at the peak"

@@ -26,6 +26,7 @@ from paifuser_lab.widgets.tabs.memory_fit import limit_of, packed_fit
 from paifuser_lab.widgets.tabs.memory_pool import effects, with_switch
 from paifuser_lab.widgets.wire import pictured
 from tests.support.bench import TIMEOUT_S, emptied, opened, send
+from tests.support.drawn import RECORDS
 from tests.support.snapshots import dump, recorded
 
 HTML_NAME = "<img src=x onerror=alert(1)>"
@@ -302,6 +303,12 @@ def test_a_snapshot_of_a_run_on_a_cpu_has_nothing_reserved():
     assert shown.cursor.at and not shown.cursor.tips.line
     assert "reserved" not in [name for _, name in shown.legend]
     assert shown.tables[0].rows[0]["category"] == "weights"
+
+
+def test_a_moment_past_a_second_is_written_without_an_exponent():
+    times = {"time_ms": (0.0, 1234.5, 2000.0), "peak_ms": 1234.5}
+    shown = memory_snapshot_view.picture(RECORDS["MemorySnapshot"].model_copy(update=times))
+    assert shown.cursor.tips.heading[shown.cursor.start] == "12 B allocated at 1230 ms"
 
 
 def test_where_memory_ran_out_is_marked_with_what_would_have_helped(tmp_path):

@@ -150,24 +150,28 @@ class Contest:
 
 
 def winner(contest: Contest, candidates: Candidates, *, budget: int, seconds: float) -> Winner:
-    """Search the tiles that can run, then run the finals; the default tile takes part in both."""
-    tiles = contest.case.kernel.tiles
+    """Search the tiles that can run, then run the finals; the tile of launches that nobody has
+    tuned takes part in both.
+    """
+    kernel = contest.case.kernel
+    tiles = kernel.tiles
+    default = kernel.default_tile(kernel.inputs(*contest.sets[0])) or tiles.default
     features = {tiles.numbers(one.tile): one.features for one in candidates.ranked}
     result = search(
         replace(tiles, is_valid=lambda tile: tiles.numbers(tile) in features),
         contest.measure,
         budget=budget,
-        first=[tiles.default, *(one.tile for one in candidates.ranked[:BY_RANK])],
+        first=[default, *(one.tile for one in candidates.ranked[:BY_RANK])],
         features=features.__getitem__,
         seconds=seconds,
     )
-    if not any(attempt.tile == tiles.default for attempt in result.ranked):
-        failures = (attempt.failure for attempt in result.attempts if attempt.tile == tiles.default)
+    if not any(attempt.tile == default for attempt in result.ranked):
+        failures = (attempt.failure for attempt in result.attempts if attempt.tile == default)
         reason = next(failures, "it cannot run on this device")
         raise KernelError(
-            f"{contest.case.kernel.name} cannot be tuned, its default tile, "
-            f"{describe_tile(tiles.default)}, fails: {reason}"
+            f"{kernel.name} cannot be tuned, its default tile, "
+            f"{describe_tile(default)}, fails: {reason}"
         )
     finalists: list[Tile] = [attempt.tile for attempt in result.ranked[:FINALISTS]]
-    tile, ms, default_ms = finals(finalists, contest.in_turn, rival=tiles.default)
+    tile, ms, default_ms = finals(finalists, contest.in_turn, rival=default)
     return Winner(tile=dict(tile), ms=ms, default_ms=default_ms, search=result)

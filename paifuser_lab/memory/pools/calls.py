@@ -17,6 +17,7 @@ from ...errors import PoolError, ShouldStop, stop_if_asked
 from ...machine import hardware, threads
 from ...measure import page_faults
 from ...records import PoolCalls
+from ...records.text import three_figures
 from ...workload import Derived, Workload, running, workload_of
 from .device import DevicePool
 from .heap import HeapPool, heap_obstacle
@@ -147,7 +148,8 @@ class PoolGain:
         """The estimate and where it comes from."""
         return (
             f"{self.faults:,.0f} page faults a call at {self.fault_us:.2f} µs each are "
-            f"{self.spared_ms:.3g} of {self.call_ms:.3g} ms: at most {self.speedup:.2f} ×"
+            f"{three_figures(self.spared_ms)} of {three_figures(self.call_ms)} ms: at most "
+            f"{self.speedup:.2f} ×"
         )
 
 

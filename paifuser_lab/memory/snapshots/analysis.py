@@ -192,6 +192,7 @@ def post_mortem(snapshot: Snapshot, device: int, event: int) -> OutOfMemory:
     )
     return OutOfMemory(
         time_ms=float(whole.times_ms()[event]),
+        is_timed=whole.is_timed,
         requested_bytes=asked,
         site=names[site_of[stack]],
         free_on_device_bytes=left,
