@@ -113,6 +113,14 @@ def test_the_check_notices_another_answer(copied):
     assert ran.returncode == 1 and "output differs by" in ran.stderr and "past" in ran.stderr
 
 
+def test_the_example_holds_the_inputs_alone_also_in_an_older_numpy(tmp_path, monkeypatch):
+    written = {}
+    # as before numpy 2.2
+    monkeypatch.setattr(np, "savez", lambda file, **arrays: written.update(arrays))
+    deploying._write_arrays(tmp_path / "example.npz", ["images"], [torch.zeros(1)])
+    assert list(written) == ["images"]
+
+
 def test_equal_infinities_pass_the_check(tmp_path):
     class Masked(nn.Module):
         def forward(self, x):
