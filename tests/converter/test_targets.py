@@ -31,6 +31,7 @@ from paifuser_lab.converter.tensorrt import TensorRT
 from paifuser_lab.converter.torch_export import TorchExport
 from paifuser_lab.errors import ExportError, MissingExtraError, NotVerifiableError
 from paifuser_lab.measure import output_error
+from tests.support.models import OnGpu
 
 
 class Net(nn.Module):
@@ -85,6 +86,7 @@ def test_a_target_s_file_gives_the_live_model_s_outputs(target, tmp_path):
     assert error(run([images]), [net().model.eval()(images)]) < 1e-5
     if target.name == "openvino":  # which reads an ONNX file first, and leaves none behind
         assert sorted(file.name for file in tmp_path.iterdir()) == ["model.bin", "model.xml"]
+        assert error(run([OnGpu(images)]), [net().model.eval()(images)]) < 1e-5
 
 
 @pytest.mark.parametrize("target", [TORCH_EXPORT, OPENVINO])
