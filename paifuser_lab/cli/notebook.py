@@ -131,6 +131,7 @@ def _execute(
     on_stage: Callable[[Stage], None] | None,
 ) -> None:
     import papermill
+    from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
     try:
@@ -147,6 +148,11 @@ def _execute(
                 # its end interrupts the kernel, which logs that as an error
                 extra_arguments=["--log-level=CRITICAL"],
             )
+    except DeadKernelError as error:
+        raise PaifuserError(
+            f"{notebook.name}: its process was ended from outside or crashed; most often memory "
+            "ran out: give a smaller model or batch, or fewer --jobs."
+        ) from error
     except PapermillExecutionError as error:
         raise PaifuserError(
             f"{notebook.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}"

@@ -107,7 +107,9 @@ class Exportable:
     @cached_property
     def function(self) -> FlatModel:
         """The model from a list of tensors to a list of tensors."""
-        return FlatModel(self.module, self.inputs).eval()
+        function = FlatModel(self.module, self.inputs)
+        function.training = False  # its own flag alone: `running` puts the model into eval mode
+        return function
 
     @property
     def tensors(self) -> list[Tensor]:

@@ -156,7 +156,7 @@ def _opened_with(
         file = Path(folder) / "model.onnx"
         onnx.save(model, str(file), save_as_external_data=True)
         session = session_of(str(file), torch.get_num_threads())
-    feeds = dict(zip(inputs, (tensor.numpy() for tensor in example), strict=True))
+    feeds = dict(zip(inputs, (tensor.cpu().numpy() for tensor in example), strict=True))
 
     def run(wanted: list[str]) -> list[Tensor]:
         return [torch.from_numpy(array) for array in session.run(wanted, feeds)]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import ExportError
 from ..model.silence import compilers_silenced
+from ..workload import running
 from .exportable import Exportable
 from .target import Conversion, Run, Target, TargetOptions
 
@@ -40,7 +41,7 @@ class LiteRT(Target):
             raise ExportError(
                 f"{self.title} is written for the example's batch alone here; leave `dynamic` out."
             )
-        with compilers_silenced(), redirect_stdout(StringIO()):
+        with compilers_silenced(), redirect_stdout(StringIO()), running(exportable.module):
             import litert_torch
 
             edge = litert_torch.convert(exportable.function, tuple(exportable.tensors))

@@ -90,7 +90,7 @@ class OnnxFile(Target):
 
         def run(tensors: list[Tensor]) -> list[Tensor]:
             feeds = zip(names, tensors, strict=True)
-            arrays = session.run(None, {name: tensor.numpy() for name, tensor in feeds})
+            arrays = session.run(None, {name: tensor.cpu().numpy() for name, tensor in feeds})
             return [torch.from_numpy(array) for array in arrays]
 
         return run

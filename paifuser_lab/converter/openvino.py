@@ -46,7 +46,7 @@ class OpenVinoIR(Target):
 
         def run(tensors: list[Tensor]) -> list[Tensor]:
             found: Any = request.infer(
-                [tensor.detach().numpy() for tensor in tensors], share_inputs=True
+                [tensor.detach().cpu().numpy() for tensor in tensors], share_inputs=True
             )
             return [torch.from_numpy(array.copy()) for array in found.values()]
 

@@ -228,8 +228,11 @@ def _write_image(stage: Path, exportable: Exportable, model_bytes: int) -> None:
 def _write_arrays(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -> None:
     """Tensors by name, in types that numpy has."""
     plain = [tensor.float() if tensor.dtype == torch.bfloat16 else tensor for tensor in tensors]
-    arrays = {name: tensor.cpu().numpy() for name, tensor in zip(names, plain, strict=True)}
-    numpy.savez(path, allow_pickle=False, **arrays)
+    arrays: dict[str, Any] = {
+        name: tensor.cpu().numpy() for name, tensor in zip(names, plain, strict=True)
+    }
+    # the keyword allow_pickle would be one more array before numpy 2.2
+    numpy.savez(path, **arrays)
 
 
 def _with(deployment: Deployment, **changes: Any) -> Deployment:

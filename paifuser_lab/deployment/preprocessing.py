@@ -84,7 +84,8 @@ def _spec(name: str, tensor: torch.Tensor, module: nn.Module, *, is_dynamic: boo
     shape: list[int | None] = list(tensor.shape)
     if is_dynamic and shape:
         shape[0] = None
-    dtype = str(tensor.numpy().dtype) if tensor.dtype != torch.bfloat16 else "float32"
+    known = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype  # to numpy
+    dtype = str(known).removeprefix("torch.")
     common: dict[str, Any] = {"name": name, "shape": tuple(shape), "dtype": dtype}
     if tensor.ndim == 4 and tensor.is_floating_point() and tensor.shape[1] in MODES:
         return InputSpec(

@@ -77,6 +77,14 @@ def test_an_error_in_a_cell_is_reported_and_leaves_no_folder(tmp_path, monkeypat
     assert "PAIFUSER_STATIC" not in os.environ, "pictures are for the notebook's kernel alone"
 
 
+def test_a_kernel_that_is_killed_is_reported_and_its_notebook_kept(tmp_path):
+    notebook = notebook_in(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    kept = tmp_path / "kept.ipynb"
+    with pytest.raises(PaifuserError, match=r"^small\.ipynb: its process was ended .* memory ran"):
+        run_notebook(notebook, tmp_path / "out", {"word": "b"}, keep_failed=kept)
+    assert "SIGKILL" in kept.read_text() and not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("name", ["wrod", "import os; x"])
 def test_a_parameter_that_the_notebook_does_not_declare_is_refused(
     tmp_path, name, pretend_papermill

@@ -111,6 +111,17 @@ def test_a_file_is_compared_on_the_example_and_on_other_values_before_it_is_deli
     assert "relative error" in report.sentence and report.latency_ms is None
 
 
+def test_every_layer_stays_in_its_mode(weights, tmp_path, monkeypatch):
+    work = net()
+    work.model[1].eval()
+    export(work, "weights", tmp_path, seconds=0)
+    monkeypatch.setattr(Weights, "wrong_by", 1e-3)
+    with pytest.raises(ExportError, match="no file was changed"):
+        export(work, "weights", tmp_path, seconds=0)
+    exporters(work, ["weights"], seconds=0)
+    assert [module.training for module in work.model.modules()] == [True, True, False]
+
+
 def test_the_errors_are_the_largest_over_all_other_values(weights, tmp_path, monkeypatch):
     found = iter([(0.0, 0.0), (2e-5, 0.1), (1e-5, 0.3)])
     monkeypatch.setattr(sys.modules[export.__module__], "output_error", lambda *_: next(found))

@@ -14,7 +14,8 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.converter import Exportable, export
-from paifuser_lab.converter.layer_parity import Site, bisected, first_difference
+from paifuser_lab.converter.layer_parity import Site, _opened_with, bisected, first_difference
+from tests.support.models import OnGpu
 
 
 class Chain(nn.Module):
@@ -62,6 +63,12 @@ def test_a_layer_with_another_weight_is_named(exported, layer, tmp_path):
     order = ["stem", "middle", "last", "head"]
     assert found.before == (order[order.index(layer) - 1] if layer != "stem" else "")
     assert f"'{layer}'" in found.sentence
+
+
+def test_inputs_on_a_gpu_are_copied_for_the_file(exported):
+    exportable, path = exported
+    run = _opened_with(path, [], [OnGpu(tensor) for tensor in exportable.tensors])
+    assert torch.allclose(*run(["output"]), exportable.reference[0], atol=1e-5)
 
 
 def test_a_file_that_agrees_has_no_such_layer(exported):

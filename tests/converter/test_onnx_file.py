@@ -17,9 +17,11 @@ from torch import Tensor, nn
 import paifuser_lab as lab
 from paifuser_lab.converter import Exportable, export
 from paifuser_lab.converter.narrow import to_bf16, to_fp16
+from paifuser_lab.converter.onnx_file import OnnxFile
 from paifuser_lab.converter.opset import lower_opset, opset_of
 from paifuser_lab.errors import ExportError
 from paifuser_lab.model.weights import weights_hash
+from tests.support.models import OnGpu
 from tests.support.tricky_exports import tricky_row
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -89,6 +91,12 @@ def test_an_input_or_a_tensor_twice_among_the_outputs_has_names_of_its_own(dtype
     assert (
         [value.name for value in graph.output] == list(report.outputs) == ["y", "mask_2", "again"]
     )
+
+
+def test_a_file_is_run_on_tensors_of_a_gpu(model):
+    run, tensors = OnnxFile().opened(model, 1), branching().inputs.tensors
+    outputs = run([OnGpu(tensor) for tensor in tensors])
+    assert all(map(torch.equal, outputs, run(tensors)))
 
 
 def test_metadata_tells_where_a_file_comes_from(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +32,7 @@ from paifuser_lab.converter.tensorrt import TensorRT
 from paifuser_lab.converter.torch_export import TorchExport
 from paifuser_lab.errors import ExportError, MissingExtraError, NotVerifiableError
 from paifuser_lab.measure import output_error
+from tests.support.models import OnGpu
 
 
 class Net(nn.Module):
@@ -85,6 +87,7 @@ def test_a_target_s_file_gives_the_live_model_s_outputs(target, tmp_path):
     assert error(run([images]), [net().model.eval()(images)]) < 1e-5
     if target.name == "openvino":  # which reads an ONNX file first, and leaves none behind
         assert sorted(file.name for file in tmp_path.iterdir()) == ["model.bin", "model.xml"]
+        assert error(run([OnGpu(images)]), [net().model.eval()(images)]) < 1e-5
 
 
 @pytest.mark.parametrize("target", [TORCH_EXPORT, OPENVINO])
@@ -301,6 +304,20 @@ def test_hls_without_a_compiler_asks_for_one(monkeypatch):
 def test_litert_s_tensors_are_in_the_order_of_their_numbers():
     names = [f"args_{place}" for place in range(12)]
     assert sorted(sorted(names), key=litert._place) == names
+
+
+def test_litert_gets_the_model_in_eval_mode_and_gives_it_back(tmp_path, monkeypatch):
+    modes = []
+
+    def convert(function, tensors):
+        modes.extend(module.training for module in function.modules())
+        return SimpleNamespace(export=lambda path: None)
+
+    monkeypatch.setitem(sys.modules, "litert_torch", SimpleNamespace(convert=convert))
+    work = net()
+    LiteRT().convert(Exportable.of(work), tmp_path / "model.tflite", LiteRT.Options())
+    assert modes and not any(modes)
+    assert all(module.training for module in work.model.modules())
 
 
 def test_litert_says_that_it_needs_an_environment_of_its_own(monkeypatch):

@@ -11,7 +11,7 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab.converter import Exportable
 from paifuser_lab.deployment.model_card import UNKNOWN, _known_licence, model_card
-from paifuser_lab.deployment.preprocessing import preprocessing_of
+from paifuser_lab.deployment.preprocessing import _spec, preprocessing_of
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.records import Comparison, Deployment, Measurement
 from tests.support.models import Small
@@ -41,6 +41,12 @@ def test_images_tokens_and_other_arrays_are_told_apart(small):
     assert (array.kind, array.shape, array.layout) == ("array", (2, 3), "")
     gray = spec_of(exportable_of(nn.Conv2d(1, 2, 3), torch.rand(1, 1, 8, 8))).inputs[0]
     assert gray.mode == "L"
+
+
+def test_a_tensor_on_a_gpu_is_described_as_one_of_the_cpu():
+    elsewhere = torch.empty(1, 3, 8, 8, dtype=torch.float16, device="meta")  # as a GPU: no numpy
+    spec = _spec("images", elsewhere, nn.ReLU(), is_dynamic=False)
+    assert (spec.kind, spec.size, spec.dtype) == ("image", (8, 8), "float16")
 
 
 @pytest.mark.parametrize(

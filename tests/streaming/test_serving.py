@@ -27,6 +27,7 @@ from paifuser_lab.streaming.frame import Frame
 from paifuser_lab.streaming.model import OpenModel
 from paifuser_lab.streaming.serving import Limits, Predictor, Server
 from paifuser_lab.streaming.serving.inputs import _tensor
+from paifuser_lab.streaming.stages.answer import kind_of
 from tests.support.clips import encoded, pictures
 from tests.support.served import npy, workload
 
@@ -204,6 +205,14 @@ def test_an_image_is_answered_as_the_workload_states_unless_told_otherwise():
         Predictor(work, mean=0, std=1)._prepared(frame).tensor,
         Predictor(workload(), mean=0, std=1)._prepared(frame).tensor,
     )
+
+
+def test_a_single_score_or_channel_of_a_mask_is_answered_as_it_is():
+    assert kind_of(torch.zeros(1)) == kind_of(torch.zeros(1, 4, 4)) == ""
+    work = lab.Workload(nn.Sequential(nn.Flatten(), nn.Linear(48, 1)), torch.rand(2, 3, 4, 4))
+    nn.init.zeros_(work.model[1].weight)
+    nn.init.constant_(work.model[1].bias, -2)
+    assert Predictor(work)([Frame(pictures(1, 4, 4)[0])]) == [{"output": [-2.0]}]
 
 
 def test_an_integer_that_the_model_s_type_does_not_have_is_refused():

@@ -177,6 +177,19 @@ def ids(batch: int = 2, length: int = 5) -> Tensor:
     return torch.randint(0, 7, (batch, length))
 
 
+class OnGpu:
+    """Stands for a tensor on a GPU, which numpy reads only once it is copied to the CPU."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def detach(self) -> OnGpu:
+        return self
+
+    def cpu(self) -> Tensor:
+        return self.tensor
+
+
 def state_of(model: nn.Module) -> dict[str, Any]:
     """The state of a model that analysis must not change."""
     return {

@@ -18,10 +18,11 @@ SESSION = onnxruntime.InferenceSession(HERE / "model.onnx", providers=["CPUExecu
 def answer(file, suffix):  # the outputs by name
     spec, arrays = SPEC["inputs"][0], np.load(file) if suffix in (".npy", ".npz") else None
     if arrays is None:
-        from PIL import Image  # pillow is needed for images alone
+        from PIL import Image, ImageOps  # pillow is needed for images alone
 
         mean = spec["mean"] or sys.exit("no mean and std: deploy again with preprocessing={...}")
-        image = np.asarray(Image.open(file).convert(spec["mode"]).resize(spec["size"][::-1]))
+        picture = ImageOps.exif_transpose(Image.open(file)).convert(spec["mode"])
+        image = np.asarray(picture.resize(spec["size"][::-1]))
         image = image.reshape(*spec["size"], -1)[..., :: -1 if spec["order"] == "BGR" else 1] / 255
         arrays = ((image - mean) / spec["std"]).transpose(2, 0, 1)[None].astype(spec["dtype"])
     inputs = dict(arrays) if suffix == ".npz" else {spec["name"]: arrays}

@@ -178,10 +178,12 @@ class Postprocess(Opened):
 
 
 def kind_of(output: Any) -> str:
-    """What an output without its batch dimension is; '' for none of these."""
+    """What an output without its batch dimension is; '' for none of these, as for a single score:
+    there is nothing to choose between.
+    """
     if isinstance(output, Mapping) and {"boxes", "scores"} <= output.keys():
         return "boxes"
-    if isinstance(output, Tensor):
+    if isinstance(output, Tensor) and output.dim() and len(output) > 1:
         return {1: "classes", 3: "mask"}.get(output.dim(), "")
     return ""
 
