@@ -154,7 +154,7 @@ def with_ranks(record: TrainingRun, reports: dict[int, ParallelReport]) -> Train
 def _train_rank(
     work: Workload, options: dict[str, Any]
 ) -> tuple[TrainingRun, dict[str, Tensor], ParallelReport]:
-    """What each process does: rank 0 evaluates, stores and records for all."""
+    """What each process does: all train and evaluate, rank 0 stores and records."""
     group = join()
     agree(group, {"the options": sorted(options.items(), key=str), **facts_of(work.model)})
     shares = BatchShares(group)
@@ -164,8 +164,6 @@ def _train_rank(
 
     if group.rank:
         options = {**options, "log": None}
-        if options.get("stop_on") != "metric":  # which all have to agree on
-            work.metric = None
     record = train_alone(work, monitor=monitor, synchroniser=shares, **options)
     state = work.model.state_dict() if group.rank == 0 else {}
     return record, {name: value.cpu() for name, value in state.items()}, report_of(shares)
