@@ -72,31 +72,40 @@ def train(
         )
     reports: dict[int, ParallelReport] = {}
     done = 0
+    last: list[TrainingRun] = []  # one at most
 
     def told(rank: int, value: tuple[TrainingRun | None, ParallelReport]) -> None:
         nonlocal done
         record, reports[rank] = value
         if record is None:
             return
+        last.clear()  # a monitor that raises is not called again
         shown.advance(len(record.losses) - done)
         done = len(record.losses)
         if monitor is not None:
             monitor(with_ranks(record, reports))
+        last.append(record)
 
     own = Workload(
         work.model, work.inputs, name=work.name, loss=work.loss, train=work.train,
         test=work.test, metric=work.metric,
     )  # fmt: skip
     with progress("training", plan.epochs * Batches(own.train, own.device).count) as shown:
-        results = launch.run(
-            _train_rank,
-            own,
-            common | options,
-            processes=processes,
-            timeout_s=timeout_s,
-            on_told=told,
-            should_stop=should_stop,
-        )
+        try:
+            results = launch.run(
+                _train_rank,
+                own,
+                common | options,
+                processes=processes,
+                timeout_s=timeout_s,
+                on_told=told,
+                should_stop=should_stop,
+            )
+        except BaseException:
+            if monitor is not None and last and last[0].is_running:
+                ended = last[0].model_copy(update={"is_running": False})
+                monitor(with_ranks(ended, reports))
+            raise
     record, state, _ = results[0]
     work.variants.clear()  # they are of the weights before
     with torch.no_grad():

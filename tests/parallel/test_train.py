@@ -91,6 +91,21 @@ def test_every_rank_evaluates_so_that_none_waits_in_vain_for_another(monkeypatch
     assert metrics == [metric]
 
 
+def test_the_monitor_sees_at_last_that_interrupted_processes_run_no_more(both, monkeypatch):
+    record = both[1]["records"][0]
+    seen = []
+
+    def interrupted(*call: Any, on_told: Any, **options: Any) -> None:
+        on_told(0, (record, both[1]["record"].ranks[0]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(several.launch, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lab.train(training_runs.work(), processes=2, monitor=seen.append)
+    assert [row.is_running for row in seen] == [True, False]
+    assert len(seen[-1].ranks) == 1
+
+
 def test_progress_of_all_steps_is_shown(both):
     lines = both[1]["printed"].splitlines()
     assert lines[-1] == "training: 10 of 10" and len(lines) > 2
