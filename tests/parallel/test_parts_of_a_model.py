@@ -48,7 +48,14 @@ def test_each_process_has_what_the_plan_says(ranks):
 
 
 @pytest.mark.parametrize(
-    "case", [("cnn", "gpipe"), ("vit", "1f1b"), ("gpt-like", "1f1b"), ("gpt-like", "gpipe")]
+    "case",
+    [
+        ("cnn", "gpipe"),
+        ("vit", "1f1b"),
+        ("gpt-like", "1f1b"),
+        ("gpt-like", "gpipe"),
+        ("gpt-like", "two batches a step"),
+    ],
 )
 def test_a_pipeline_trains_to_the_weights_of_one_process(ranks, case):
     for rank in ranks:
