@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,6 +71,13 @@ def piped(name: str, schedule: str, steps: int, every: int = 1, **options: Any) 
     }
 
 
+def clipped(work: Workload, clip: Callable[[float], Any]) -> list[float]:
+    """The norm of the next gradient, and what it is once it was shortened to 0.1."""
+    inputs, target = work.train[0]
+    work.loss(work.model(inputs), target).backward()
+    return [float(clip(0.1)) for _ in range(2)]
+
+
 def divided(name: str, steps: int) -> dict[str, Any]:
     """Train with divided blocks, and compare with one process."""
     work, alone = MODELS[name](), MODELS[name]()
@@ -87,6 +96,10 @@ def divided(name: str, steps: int) -> dict[str, Any]:
         "own": own,
         "still_divided": sum(
             isinstance(module, ColumnParallelLinear) for module in work.model.modules()
+        ),
+        "norms": clipped(work, parallel.clip_gradients),
+        "norms alone": clipped(
+            alone, partial(nn.utils.clip_grad_norm_, list(alone.model.parameters()))
         ),
     }
 
