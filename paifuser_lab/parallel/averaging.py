@@ -89,7 +89,7 @@ class LocalSteps:
         """Go on from an earlier state of as many ranks."""
         self.anchor.copy_(state["anchor"])
         self.steps = int(state["steps"])
-        if self.compressed is not None:
+        if self.compressed is not None and "lost" in state:  # else it was not saved in int8
             self.compressed.lost.copy_(state["lost"])
             self.compressed.lost_of_mean.copy_(state["lost_of_mean"])
 

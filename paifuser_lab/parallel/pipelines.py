@@ -156,8 +156,11 @@ class Pipeline:
         return list(self.module.parameters())
 
     def step(self, inputs: Any, target: Any) -> float:
-        """Compute the gradients of a batch; returns its loss, on every process."""
+        """Add a batch's gradients to those that are there; returns its loss, on every process."""
         args = Inputs.of(inputs).args
+        earlier = [(weight, weight.grad) for weight in self.parameters()]
+        for weight, _ in earlier:
+            weight.grad = None  # or it would be divided and added up once more
         losses: list[Tensor] = []
         is_last = self.rank == self.world - 1
         self.slots = []
@@ -171,6 +174,9 @@ class Pipeline:
         now = core_wait_ms()
         self.core_wait_ms = None if waited is None or now is None else now - waited
         self._add_shared_gradients()
+        for weight, gradient in earlier:
+            if gradient is not None:
+                weight.grad = gradient if weight.grad is None else gradient + weight.grad
         value = torch.stack(losses).mean().detach() if is_last else torch.zeros(())
         value = value.float()
         dist.broadcast(value, self.world - 1)

@@ -8,6 +8,7 @@ weight in one piece; query, key and value in one weight, as here, each have to b
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -61,11 +62,31 @@ def tensor_parallel(work: Workload) -> TensorParallel:
 
 
 class TensorParallel:
-    """A model whose blocks are divided: `whole_model` puts them together again."""
+    """A model whose blocks are divided: `clip_gradients` shortens the gradient of the whole,
+    `whole_model` puts the blocks together again.
+    """
 
     def __init__(self, model: nn.Module, plan: TensorPlan, divisions: list[Division]) -> None:
         self.model, self.plan = model, plan
         self._divisions = divisions
+
+    @torch.no_grad()
+    def clip_gradients(self, max_norm: float) -> float:
+        """Shorten the gradient of the whole model, in place, if its norm is above this one; returns
+        what it was. Every process takes part.
+        """
+        gradients = [w.grad for w in self.model.parameters() if w.grad is not None]
+        # each process has another part of every DTensor, and the whole of the others
+        parts = [each.to_local() for each in gradients if isinstance(each, DTensor)]
+        whole = [each for each in gradients if not isinstance(each, DTensor)]
+        square = nn.utils.get_total_norm(parts).float().square()
+        dist.all_reduce(square)
+        norm = math.hypot(float(square.sqrt()), float(nn.utils.get_total_norm(whole)))
+        factor = max_norm / (norm + 1e-6)  # as torch's clip_grad_norm_
+        if factor < 1:
+            for each in (*parts, *whole):
+                each.mul_(factor)
+        return norm
 
     def whole_model(self) -> nn.Module:
         """A copy of the model with whole layers; every process takes part and gets it."""

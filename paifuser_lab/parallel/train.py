@@ -72,31 +72,40 @@ def train(
         )
     reports: dict[int, ParallelReport] = {}
     done = 0
+    last: list[TrainingRun] = []  # one at most
 
     def told(rank: int, value: tuple[TrainingRun | None, ParallelReport]) -> None:
         nonlocal done
         record, reports[rank] = value
         if record is None:
             return
+        last.clear()  # a monitor that raises is not called again
         shown.advance(len(record.losses) - done)
         done = len(record.losses)
         if monitor is not None:
             monitor(with_ranks(record, reports))
+        last.append(record)
 
     own = Workload(
         work.model, work.inputs, name=work.name, loss=work.loss, train=work.train,
         test=work.test, metric=work.metric,
     )  # fmt: skip
     with progress("training", plan.epochs * Batches(own.train, own.device).count) as shown:
-        results = launch.run(
-            _train_rank,
-            own,
-            common | options,
-            processes=processes,
-            timeout_s=timeout_s,
-            on_told=told,
-            should_stop=should_stop,
-        )
+        try:
+            results = launch.run(
+                _train_rank,
+                own,
+                common | options,
+                processes=processes,
+                timeout_s=timeout_s,
+                on_told=told,
+                should_stop=should_stop,
+            )
+        except BaseException:
+            if monitor is not None and last and last[0].is_running:
+                ended = last[0].model_copy(update={"is_running": False})
+                monitor(with_ranks(ended, reports))
+            raise
     record, state, _ = results[0]
     work.variants.clear()  # they are of the weights before
     with torch.no_grad():
@@ -154,7 +163,7 @@ def with_ranks(record: TrainingRun, reports: dict[int, ParallelReport]) -> Train
 def _train_rank(
     work: Workload, options: dict[str, Any]
 ) -> tuple[TrainingRun, dict[str, Tensor], ParallelReport]:
-    """What each process does: rank 0 evaluates, stores and records for all."""
+    """What each process does: all train and evaluate, rank 0 stores and records."""
     group = join()
     agree(group, {"the options": sorted(options.items(), key=str), **facts_of(work.model)})
     shares = BatchShares(group)
@@ -164,8 +173,6 @@ def _train_rank(
 
     if group.rank:
         options = {**options, "log": None}
-        if options.get("stop_on") != "metric":  # which all have to agree on
-            work.metric = None
     record = train_alone(work, monitor=monitor, synchroniser=shares, **options)
     state = work.model.state_dict() if group.rank == 0 else {}
     return record, {name: value.cpu() for name, value in state.items()}, report_of(shares)

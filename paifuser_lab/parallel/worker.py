@@ -76,11 +76,12 @@ def main(descriptor: int) -> None:
 
 def _failure(error: BaseException) -> dict[str, Any]:
     is_ours = isinstance(error, PaifuserError)
-    text = first_line(error)
+    text, cause = first_line(error), error.__cause__ if is_ours else error
     return {
         "message": text if is_ours else f"{type(error).__name__}: {text}",
         "traceback": "".join(traceback.format_exception(error)),
-        "is_by_another": isinstance(error, RuntimeError) and bool(BY_ANOTHER_RANK.search(text)),
+        "is_by_another": isinstance(cause, RuntimeError)
+        and bool(BY_ANOTHER_RANK.search(first_line(cause))),
     }
 
 

@@ -232,6 +232,11 @@ class Learner:
             raise StepError(
                 "weights in bf16 compute in bf16; leave fp16 and formats out, or weights in fp32."
             )
+        if plan.weights == "bf16" and plan.fp32_until != 0:
+            raise StepError(
+                "weights in bf16 compute in bf16 from the first step; leave fp32_until out, or "
+                "weights in fp32."
+            )
         if plan.weights == "fp32" and plan.rounding != "nearest":
             raise StepError(
                 f"rounding='{plan.rounding}' is for weights in bf16; give weights='bf16', or leave "

@@ -15,8 +15,9 @@ import psutil
 import pytest
 
 from paifuser_lab import parallel
-from paifuser_lab.errors import ParallelError, StoppedError, terminated_like_ctrl_c
-from paifuser_lab.parallel import launch
+from paifuser_lab.errors import ParallelError, StepError, StoppedError, terminated_like_ctrl_c
+from paifuser_lab.parallel import launch, worker
+from paifuser_lab.training.run import named_failure
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +93,13 @@ def test_the_failure_that_began_it_is_named_before_the_one_that_follows(second, 
     error = launch.failure_of([first, second], 3)
     assert re.match(words, str(error))
     assert str(error).endswith("all 2 were ended.")
+
+
+@pytest.mark.parametrize(("error", "is_by_another"), [(RuntimeError, True), (ValueError, False)])
+def test_waiting_in_vain_inside_a_step_of_training_follows_from_another_rank(error, is_by_another):
+    with pytest.raises(StepError) as caught, named_failure("epoch 1, step 1 of 5"):
+        raise error("[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 120000ms")
+    assert worker._failure(caught.value)["is_by_another"] is is_by_another
 
 
 def test_an_interrupt_and_a_stop_leave_no_process():

@@ -30,6 +30,14 @@ def test_a_divided_model_trains_to_the_weights_of_one_process(ranks, name):
         assert result["loss"] < EQUAL
 
 
+@pytest.mark.parametrize("name", ["cnn", "vit", "gpt-like"])
+def test_the_gradient_of_a_divided_model_is_clipped_as_in_one_process(ranks, name):
+    for rank in ranks:
+        result = rank["divided"][name]
+        assert result["norms"] == pytest.approx(result["norms alone"], rel=1e-3)
+        assert result["norms"][0] > 0.11 > result["norms"][1]
+
+
 def test_processes_that_make_other_weights_and_draw_other_numbers_become_equal_to_the_first(ranks):
     first, second = (rank["unseeded"] for rank in ranks)
     assert first["losses"] == second["losses"]
@@ -48,7 +56,14 @@ def test_each_process_has_what_the_plan_says(ranks):
 
 
 @pytest.mark.parametrize(
-    "case", [("cnn", "gpipe"), ("vit", "1f1b"), ("gpt-like", "1f1b"), ("gpt-like", "gpipe")]
+    "case",
+    [
+        ("cnn", "gpipe"),
+        ("vit", "1f1b"),
+        ("gpt-like", "1f1b"),
+        ("gpt-like", "gpipe"),
+        ("gpt-like", "two batches a step"),
+    ],
 )
 def test_a_pipeline_trains_to_the_weights_of_one_process(ranks, case):
     for rank in ranks:

@@ -187,6 +187,13 @@ def test_going_on_from_a_checkpoint_ends_with_the_same_weights_to_the_bit(ranks,
         assert found["kept"] == ["step-0000000002", "step-0000000003"]
 
 
+def test_int8_goes_on_from_a_checkpoint_that_was_saved_without_it(ranks):
+    first, second = (rank["checkpoints"]["into int8"] for rank in ranks)
+    assert first["loaded"] == second["loaded"] == (1, {})
+    for name, weight in first["weights"].items():
+        assert torch.equal(second["weights"][name], weight) and bool(weight.isfinite().all())
+
+
 @pytest.mark.parametrize("name", SAVED)
 def test_another_number_of_ranks_goes_on_from_a_checkpoint(ranks, folder, name):
     strategy = DataParallel(**STRATEGIES[name])

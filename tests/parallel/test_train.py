@@ -15,6 +15,9 @@ from typer.testing import CliRunner
 import paifuser_lab as lab
 from paifuser_lab.cli import train as command
 from paifuser_lab.cli.program import app
+from paifuser_lab.parallel import train as several
+from paifuser_lab.parallel.group import Group
+from tests.support import training_runs
 from tests.support.parallel_loops import weights
 
 
@@ -76,6 +79,31 @@ def test_the_record_has_a_row_for_each_rank_also_while_it_runs(both):
     assert len(ranks.rows) == 2 and all("sent" in row for row in ranks.rows)
     running = both[1]["records"][:-1]
     assert any(len(record.ranks) == 2 and record.is_running for record in running)
+
+
+def test_every_rank_evaluates_so_that_none_waits_in_vain_for_another(monkeypatch):
+    metrics = []
+    monkeypatch.setattr(several, "join", lambda: Group(rank=1, world=2))
+    monkeypatch.setattr(several, "agree", lambda group, facts: None)
+    monkeypatch.setattr(several, "train_alone", lambda work, **options: metrics.append(work.metric))
+    metric = lambda predict, test: 0.0
+    several._train_rank(training_runs.work(test=training_runs.pairs(1), metric=metric), {})
+    assert metrics == [metric]
+
+
+def test_the_monitor_sees_at_last_that_interrupted_processes_run_no_more(both, monkeypatch):
+    record = both[1]["records"][0]
+    seen = []
+
+    def interrupted(*call: Any, on_told: Any, **options: Any) -> None:
+        on_told(0, (record, both[1]["record"].ranks[0]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(several.launch, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lab.train(training_runs.work(), processes=2, monitor=seen.append)
+    assert [row.is_running for row in seen] == [True, False]
+    assert len(seen[-1].ranks) == 1
 
 
 def test_progress_of_all_steps_is_shown(both):

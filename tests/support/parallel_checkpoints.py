@@ -50,7 +50,19 @@ def checkpoints(folder: str) -> dict[str, Any]:
             "kept": sorted(path.name for path in Path(folder, name).iterdir()),
         }
     results["altered"] = _altered(Path(folder, "int8"))
+    results["into int8"] = _into_int8(Path(folder, "into int8"))
     return results
+
+
+def _into_int8(folder: Path) -> dict[str, Any]:
+    """Going on in int8 from a checkpoint of weights that were averaged as they are."""
+    strategy, module, optimizer = prepared("local")
+    step_on(module, optimizer, tokens(0, strategy.group.rank))
+    Checkpoints(folder, strategy).save(1)
+    strategy.finish()
+    strategy, module, optimizer = prepared("int8")
+    loaded = Checkpoints(folder, strategy).load()
+    return {"loaded": loaded, "weights": finished(strategy, module, optimizer, 1)}
 
 
 def _altered(folder: Path) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,8 +22,8 @@ from paifuser_lab.workload import Workload
 from tests.support.parallel_loops import refused
 
 
-def trained_alone(work: Workload, steps: int, microbatches: int = 1) -> list[float]:
-    """Train the model in this process; the losses."""
+def trained_alone(work: Workload, steps: int, microbatches: int = 1, every: int = 1) -> list[float]:
+    """Train the model in this process, with so many batches in each step; the losses."""
     model, losses = work.model.train(), []
     optimizer = descent(model.parameters())
     for step in range(steps):
@@ -31,8 +33,9 @@ def trained_alone(work: Workload, steps: int, microbatches: int = 1) -> list[flo
             loss = work.loss(model(x), y) / microbatches
             loss.backward()
             total += loss.item()
-        optimizer.step()
-        optimizer.zero_grad()
+        if (step + 1) % every == 0:
+            optimizer.step()
+            optimizer.zero_grad()
         losses.append(total)
     return losses
 
@@ -44,16 +47,17 @@ def largest_difference(model: nn.Module, other: nn.Module) -> float:
     return max((state[name] - expected[name]).abs().max().item() for name in expected)
 
 
-def piped(name: str, schedule: str, steps: int, **options: Any) -> dict[str, Any]:
+def piped(name: str, schedule: str, steps: int, every: int = 1, **options: Any) -> dict[str, Any]:
     """Train in a pipeline, and compare with one process that adds the microbatches up."""
     work, alone = MODELS[name](), MODELS[name]()
-    expected = trained_alone(alone, steps, microbatches=4)
+    expected = trained_alone(alone, steps, microbatches=4, every=every)
     stage = pipeline(work, schedule=schedule, microbatches=4, **options)
     optimizer, losses = descent(stage.parameters()), []
     for step in range(steps):
         losses.append(stage.step(*work.train[step % len(work.train)]))
-        optimizer.step()
-        optimizer.zero_grad()
+        if (step + 1) % every == 0:
+            optimizer.step()
+            optimizer.zero_grad()
     whole = stage.whole_model()
     fresh = MODELS[name]()
     return {
@@ -65,6 +69,13 @@ def piped(name: str, schedule: str, steps: int, **options: Any) -> dict[str, Any
         "own": sum(weight.numel() for weight in stage.parameters()),
         "all": sum(weight.numel() for weight in alone.model.parameters()),
     }
+
+
+def clipped(work: Workload, clip: Callable[[float], Any]) -> list[float]:
+    """The norm of the next gradient, and what it is once it was shortened to 0.1."""
+    inputs, target = work.train[0]
+    work.loss(work.model(inputs), target).backward()
+    return [float(clip(0.1)) for _ in range(2)]
 
 
 def divided(name: str, steps: int) -> dict[str, Any]:
@@ -85,6 +96,10 @@ def divided(name: str, steps: int) -> dict[str, Any]:
         "own": own,
         "still_divided": sum(
             isinstance(module, ColumnParallelLinear) for module in work.model.modules()
+        ),
+        "norms": clipped(work, parallel.clip_gradients),
+        "norms alone": clipped(
+            alone, partial(nn.utils.clip_grad_norm_, list(alone.model.parameters()))
         ),
     }
 
@@ -182,6 +197,9 @@ def everything(folder: str) -> dict[str, Any]:
             ("vit", "1f1b"): piped("vit", "1f1b", 5),
             ("gpt-like", "1f1b"): piped("gpt-like", "1f1b", 5),
             ("gpt-like", "gpipe"): piped("gpt-like", "gpipe", 3, begins="equal"),
+            ("gpt-like", "two batches a step"): piped(
+                "gpt-like", "gpipe", 4, every=2, begins="equal"
+            ),
         },
         "refusals": refusals(),
         "exchanges": exchanges(),

@@ -116,6 +116,7 @@ def test_training_with_bf16_weights_resumes_exactly(tmp_path, rounding, optimize
     [
         ({"weights": "bf16", "precision": "fp16"}, "weights in bf16 compute in bf16"),
         ({"weights": "bf16", "formats": {"first": "fp32"}}, "weights in bf16 compute in bf16"),
+        ({"weights": "bf16", "fp32_until": 0.5}, "from the first step; leave fp32_until out"),
         ({"rounding": "kahan"}, "rounding='kahan' is for weights in bf16"),
     ],
 )

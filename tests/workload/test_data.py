@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import cloudpickle
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ import paifuser_lab as lab
 from paifuser_lab.errors import StepError
 from paifuser_lab.workload.data import Batch, Batches, first_batches, samples_of
 from tests.support.models import Small, images
+from tests.support.training_runs import COUNT, loader
 
 CPU = torch.device("cpu")
 PAIRS = [
@@ -207,3 +209,14 @@ def test_a_loss_without_a_gradient_is_reported(loss, message):
 def test_the_batch_at_which_a_loader_without_a_length_fails_is_named():
     with pytest.raises(StepError, match="the train data fail at batch 1 "):
         applied(Failing(), {"distill": {"epochs": 1}})
+
+
+def test_a_loader_with_persistent_workers_draws_the_same_each_time_and_can_be_sent_afterwards():
+    source = loader(num_workers=1, persistent_workers=True)
+    batches = Batches(source, CPU)
+    first, second = (
+        torch.cat([batch.inputs.tensors[0] for batch in batches.epoch(0, 0)]) for _ in range(2)
+    )
+    assert torch.equal(first, second)
+    assert len(list(first_batches(source, CPU, "train data"))) == COUNT
+    assert cloudpickle.dumps(source)

@@ -17,6 +17,7 @@ from .source import (
     Batch,
     check_source,
     first_batches,
+    fresh_workers,
     is_list,
     naming_batch,
     no_batch,
@@ -91,7 +92,7 @@ class Batches:
         """The batches of a loader, in its own order; those before the start are fetched and
         dropped.
         """
-        with seeded_generators(self.source, seed_of(seed, epoch)):
+        with seeded_generators(self.source, seed_of(seed, epoch)), fresh_workers(self.source):
             seed_all(self.device, seed, epoch)
             with naming_batch(self.what, 0):
                 iterator = iter(self.source)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader
 
 from ...errors import DataError, PaifuserError, first_line
 from ..inputs import Inputs
@@ -46,7 +47,7 @@ def first_batches(
     Each is read at its use: `islice` of four reads four.
     """
     check_source(source, what)
-    with seeded_generators(source, seed):
+    with seeded_generators(source, seed), fresh_workers(source):
         with preserve_rng(device), naming_batch(what, 0):
             seed_all(device, seed)
             batches = _in_order(source) if is_list(source) else iter(source)
@@ -148,6 +149,21 @@ def naming_batch(what: str, index: int) -> Iterator[None]:
             f"the {what} fail at batch {index} ({type(error).__name__}: "
             f"{first_line(error).rstrip('.')}); correct them and apply it again."
         ) from error
+
+
+@contextmanager
+def fresh_workers(source: Any) -> Iterator[None]:
+    """Let a loader with persistent workers start new ones, since only these draw by the seed, and
+    keep none: a loader that holds its workers cannot be sent to another process.
+    """
+    is_persistent = isinstance(source, DataLoader) and source.persistent_workers
+    try:
+        if is_persistent:
+            source._iterator = None
+        yield
+    finally:
+        if is_persistent:
+            source._iterator = None
 
 
 def _in_order(source: Any) -> Iterator[Any]:
