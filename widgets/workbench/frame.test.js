@@ -5,6 +5,7 @@ import { layerColumns, runsAsText } from "../layers/columns.js";
 import { fittedName } from "../shared/fitted_name.js";
 import { ratioText, readableBytes, threeDigits } from "../shared/format.js";
 import "../shared/fake_page.js";
+import { sortedRows } from "../shared/order.js";
 import { isJoined, unpackedProfile, whyUnknown } from "../shared/unpack.js";
 import { timeBars } from "./detail.js";
 import { firstWords, isAsItCame, storyPieces, whoseFigures } from "./headline.js";
@@ -37,8 +38,15 @@ const engineTable = () =>
     runs_as: { names: ["", "Conv + BatchNorm", "Gemm"], codes: codes(0, 0, 1, 0, 0, 0, 2, 0) },
     joined_into: view(Int32Array.from([-1, -1, -1, 2, -1, 2, -1, -1])),
     unknown_why: { self_ms: { names: ["", "in one node"], codes: codes(0, 0, 0, 1, 1, 1, 0, 0) } },
-    numbers: { total_ms: floats(3.5, 2, 2, 0, 0, 0, 1, 0.5) },
-    before: { total_ms: floats(10, 7, 4, 1, 1, 1, 3, NaN) },
+    numbers: {
+      self_ms: floats(0, 0, 2, 0, 0, 0, 1, 0.5),
+      total_ms: floats(3.5, 2, 2, 0, 0, 0, 1, 0.5),
+      share: floats(1, 0.6, 0.6, 0, 0, 0, 0.3, 0.1),
+    },
+    before: {
+      self_ms: floats(0, 0, 4, 1, 1, 1, 3, NaN),
+      total_ms: floats(10, 7, 4, 1, 1, 1, 3, NaN),
+    },
   });
 
 test("there are always four tabs, and a section of another one adds its own", () => {
@@ -264,6 +272,16 @@ test("with an engine a layer says what it runs as, or whose row it is in", () =>
   assert.ok(!names(false).includes("runs_as") && names(true).includes("kind"));
   const joined = unpackedProfile({ layer: ["", "a"], parent: view(Int32Array.from([-1, 0])) });
   assert.equal(isJoined(joined, 1), false, "a profile of an earlier version has no engine");
+});
+
+test("layers without a time of their own come last whichever way a column is sorted", () => {
+  const table = engineTable();
+  for (const name of ["now", "share", "faster"]) {
+    const column = layerColumns(() => false, true, true).find((one) => one.name === name);
+    const valueOf = (/** @type {number} */ row) => column?.value(table, row) ?? "";
+    for (const isDown of [true, false])
+      assert.deepEqual(sortedRows([2, 3, 4, 5, 6], valueOf, isDown).slice(2), [3, 4, 5], name);
+  }
 });
 
 test("in place of a time that is not known stands why", () => {
