@@ -16,6 +16,10 @@ class FakeElement {
     return this.text + this.parts.map((part) => part.textContent).join("");
   }
 
+  get options() {
+    return this.parts;
+  }
+
   /** @param {...FakeElement} parts */
   append(...parts) {
     this.parts.push(...parts);
@@ -31,8 +35,10 @@ class FakeElement {
     this.listeners[name] = listener;
   }
 
-  setAttribute() {}
+  after() {}
+  click() {}
   removeAttribute() {}
+  setAttribute() {}
 }
 
 Object.assign(globalThis, {
@@ -41,5 +47,6 @@ Object.assign(globalThis, {
     createElement: () => new FakeElement(),
     createElementNS: () => new FakeElement(),
     createTextNode: (/** @type {string} */ text) => new FakeElement(text),
+    getElementById: () => null,
   },
 });
