@@ -1,6 +1,19 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import "../shared/fake_page.js";
+import { graph } from "./index.js";
 import { nearest, nextAlong, zoomed } from "./moves.js";
+
+/** A view of nodes in a workbench, and what it asks for. */
+function opened(nodes) {
+  const asked = [];
+  const host = { ask: (request) => asked.push(request), select() {}, selected: () => "" };
+  const traits = { state: {}, requests: [], served: 0 };
+  const view = graph(document.createElement("div"), host, { get: (name) => traits[name], on() {} });
+  view.data = nodes;
+  return { view, asked };
+}
+const pressed = (key) => ({ key, preventDefault() {}, stopPropagation() {} });
 
 // 0 → 1, 0 → 2, 1 → 3, 2 → 3; 1 is left of 2
 const BOXES = {
@@ -36,4 +49,14 @@ test("zooming keeps the spot under the pointer, within limits", () => {
   assert.equal((100 - view.x) / view.zoom, 90);
   assert.equal((50 - view.y) / view.zoom, 30);
   assert.equal(zoomed(view, 10, 0, 0, 4).zoom, 4);
+});
+
+test("Backspace folds the block around, which then holds the place, and no more", () => {
+  const nodes = { key: ["fc", "b.0#12"], layer: ["fc", "b.0"], block: ["", "b.0"] };
+  const { view, asked } = opened(nodes);
+  for (view.at of [1, 0, -1]) view.key(pressed("Backspace"));
+  assert.deepEqual(asked, [{ do: "graph_fold", block: "b.0", isOpen: false }]);
+  view.data.key = ["fc", "b.0"];
+  const places = ["b.0#12", "b.0.conv", "fc", "b", "b.01"].map((key) => view.indexOf(key));
+  assert.deepEqual(places, [1, 1, 0, 1, -1]);
 });

@@ -186,10 +186,8 @@ class GraphView {
     const keys = /** @type {string[]} */ (this.data.key);
     const same = keys.indexOf(key);
     if (same >= 0 || !key) return same;
-    const holder = keys.findIndex((other) => other && key.startsWith(`${other}.`));
-    return holder >= 0
-      ? holder
-      : keys.findIndex((other) => other.startsWith(`${key}.`) || other.startsWith(`${key}#`));
+    const holder = keys.findIndex((other) => isInside(key, other));
+    return holder >= 0 ? holder : keys.findIndex((other) => isInside(other, key));
   }
 
   /** @param {number} index @returns {{ x: number, y: number, width: number, height: number } | null} */
@@ -431,6 +429,12 @@ class GraphView {
     if (this.isBench) this.host.ask({ do: "graph_fold", block, isOpen });
   }
 
+  /** Fold the block around what is chosen; outside of all blocks there is none to fold. */
+  foldAround() {
+    const block = this.data.block[this.at];
+    if (block) this.fold(block, false);
+  }
+
   /** @param {KeyboardEvent} event */
   key(event) {
     const { key } = event;
@@ -438,7 +442,7 @@ class GraphView {
     if (key.startsWith("Arrow")) this.arrow(key);
     else if (key === "Home" || key === "End") this.go(key === "Home" ? 0 : this.nodes.length - 1);
     else if (key === "Enter") this.enter();
-    else if (key === "Backspace") this.fold(this.data.block[this.at] ?? "", false);
+    else if (key === "Backspace") this.foldAround();
     else if (key === " ") this.toggle(this.at);
     else if (key === "+" || key === "=") this.zoom(1.25);
     else if (key === "-") this.zoom(1 / 1.25);
@@ -479,6 +483,14 @@ class GraphView {
   edit(kind, name = "") {
     this.host.ask({ do: "graph_edit", kind, layers: this.layers(), name });
   }
+}
+
+/**
+ * Whether a layer, or an operator between layers, is in a block.
+ * @param {string} key @param {string} block
+ */
+function isInside(key, block) {
+  return Boolean(block) && [".", "#"].some((sign) => key.startsWith(block + sign));
 }
 
 /** @param {DataView} view */
