@@ -60,3 +60,27 @@ test("Backspace folds the block around, which then holds the place, and no more"
   const places = ["b.0#12", "b.0.conv", "fc", "b", "b.01"].map((key) => view.indexOf(key));
   assert.deepEqual(places, [1, 1, 0, 1, -1]);
 });
+
+test("of formats that keys go through the last is meant: at rest, by Enter or blur", (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const { view, asked } = opened({ key: ["fc"], layer: ["fc"] });
+  view.at = 0;
+  const { keydown, pointerdown, change, blur } = view.format.listeners;
+  const choose = (value) => {
+    view.format.value = value;
+    change();
+  };
+  const rest = () => context.mock.timers.tick(1000);
+  for (const end of [rest, () => keydown(pressed("Enter")), blur]) {
+    keydown(pressed("ArrowDown"));
+    for (const value of ["bf16", "int8"]) choose(value);
+    end();
+  }
+  for (const value of ["bf16", "?"]) choose(value);
+  rest();
+  pointerdown();
+  choose("fp16");
+  rest();
+  const names = asked.map((request) => request.name);
+  assert.deepEqual([...names, view.format.value], ["int8", "int8", "int8", "fp16", "?"]);
+});

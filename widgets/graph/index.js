@@ -2,6 +2,7 @@
 
 import { HoverCard, freshId } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
+import { afterRest } from "../shared/pause.js";
 import { unpackedPicture, wordsOf } from "../shared/picture.js";
 import { markRows } from "../shared/picture_marks.js";
 import { Question } from "../shared/question.js";
@@ -67,12 +68,16 @@ class GraphView {
       onchange: (event) => this.colourBy(event),
     });
     this.said = h("span", { class: "pf-graph-said", role: "status" });
-    this.format = h(
-      "select",
-      { "aria-label": "format of what is chosen", onchange: (event) => this.setFormat(event) },
-      h("option", { value: "?" }, "Format …"),
-      ...PRECISIONS.map((name) => h("option", { value: name }, name || "as it came")),
+    this.format = /** @type {HTMLSelectElement} */ (
+      h(
+        "select",
+        { "aria-label": "format of what is chosen" },
+        h("option", { value: "?" }, "Format …"),
+        ...PRECISIONS.map((name) => h("option", { value: name }, name || "as it came")),
+      )
     );
+    this.isByKey = false;
+    this.rest = afterRest(() => this.setFormat());
     const act = (
       /** @type {string} */ label,
       /** @type {string} */ kind,
@@ -129,6 +134,7 @@ class GraphView {
 
   destroy() {
     for (const name of FOLLOWED) this.model.off(`change:${name}`, this.onChange);
+    this.rest.drop();
   }
 
   listen() {
@@ -142,6 +148,12 @@ class GraphView {
       onblur: () => this.card.hide(),
     });
     this.svg.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    set(this.format, {
+      onpointerdown: () => (this.isByKey = false),
+      onkeydown: (event) => this.keyInFormat(/** @type {KeyboardEvent} */ (event)),
+      onchange: () => (this.isByKey ? this.rest.wait() : this.setFormat()),
+      onblur: () => this.setFormat(), // it is for what is chosen now
+    });
   }
 
   /** @param {any} data */
@@ -472,11 +484,18 @@ class GraphView {
     });
   }
 
-  /** @param {Event} event */
-  setFormat(event) {
-    const field = /** @type {HTMLSelectElement} */ (event.target);
-    this.edit("precision", field.value);
-    field.value = "?";
+  /** Arrow keys pass formats on their way to the one that is meant. @param {KeyboardEvent} event */
+  keyInFormat(event) {
+    this.isByKey = true;
+    if (event.key === "Enter") this.setFormat();
+  }
+
+  setFormat() {
+    this.rest.drop();
+    const { value } = this.format;
+    if (value === "?") return;
+    this.format.value = "?";
+    this.edit("precision", value);
   }
 
   /** @param {string} kind @param {string} [name] */
