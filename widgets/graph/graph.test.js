@@ -84,3 +84,22 @@ test("of formats that keys go through the last is meant: at rest, by Enter or bl
   const names = asked.map((request) => request.name);
   assert.deepEqual([...names, view.format.value], ["int8", "int8", "int8", "fp16", "?"]);
 });
+
+test("only a press of the main button that ends on a node chooses it", () => {
+  const { view } = opened({ key: ["a", "b"], layer: ["a", "b"] });
+  const mark = { tips: {}, x: [0, 50], x2: [20, 70], y: [0, 0], y2: [20, 20] };
+  view.data.rows = [[{ marks: [mark] }]];
+  const { pointerdown, pointerup, pointercancel } = view.svg.listeners;
+  const event = { clientX: 60, clientY: 10, button: 0 };
+  for (const other of [{ button: 2 }, { button: 1 }, { ctrlKey: true }]) {
+    pointerdown({ ...event, ...other });
+    pointerup({ ...event, ...other });
+  }
+  pointerdown(event);
+  pointercancel(event);
+  pointerup(event);
+  assert.deepEqual([view.at, view.drag], [-1, null]);
+  pointerdown(event);
+  pointerup(event);
+  assert.equal(view.at, 1);
+});

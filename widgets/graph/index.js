@@ -142,6 +142,7 @@ class GraphView {
       onpointerdown: (event) => this.down(/** @type {PointerEvent} */ (event)),
       onpointermove: (event) => this.move(/** @type {PointerEvent} */ (event)),
       onpointerup: (event) => this.up(/** @type {PointerEvent} */ (event)),
+      onpointercancel: () => (this.drag = null),
       onpointerleave: () => this.drag || this.card.hide(),
       ondblclick: () => this.enter(),
       onkeydown: (event) => this.key(/** @type {KeyboardEvent} */ (event)),
@@ -361,6 +362,7 @@ class GraphView {
 
   /** @param {PointerEvent} event */
   down(event) {
+    if (event.button !== 0 || event.ctrlKey) return; // its menu opens
     this.svg.setPointerCapture(event.pointerId);
     this.drag = { x: event.clientX, y: event.clientY, view: { ...this.view }, isMoved: false };
   }
@@ -379,10 +381,10 @@ class GraphView {
 
   /** @param {PointerEvent} event */
   up(event) {
-    const isMoved = this.drag?.isMoved;
+    const { drag } = this;
     this.drag = null;
     const index = this.under(event);
-    if (isMoved || index < 0) return;
+    if (!drag || drag.isMoved || index < 0) return;
     if (event.shiftKey) this.toggle(index);
     else {
       this.chosen.clear();

@@ -39,6 +39,11 @@ class FakeElement {
   click() {}
   removeAttribute() {}
   setAttribute() {}
+  setPointerCapture() {}
+
+  getBoundingClientRect() {
+    return { left: 0, top: 0, width: 0 };
+  }
 }
 
 Object.assign(globalThis, {
