@@ -6,6 +6,7 @@ import { afterRest } from "../shared/pause.js";
 import { unpackedPicture, wordsOf } from "../shared/picture.js";
 import { markRows } from "../shared/picture_marks.js";
 import { Question } from "../shared/question.js";
+import { int32s } from "../shared/unpack.js";
 import { nearest, nextAlong, zoomed } from "./moves.js";
 
 /** @typedef {import("./moves.js").View} View */
@@ -172,8 +173,7 @@ class GraphView {
     const before = this.spot(this.at);
     this.card.hide();
     this.data = { ...data, ...unpackedPicture(data) };
-    this.data.sources = int32s(data.sources);
-    this.data.targets = int32s(data.targets);
+    for (const ends of ["sources", "targets"]) this.data[ends] = [...int32s(data[ends])];
     fresh(this.title, data.title);
     fresh(this.note, data.note);
     fresh(
@@ -512,9 +512,4 @@ class GraphView {
  */
 function isInside(key, block) {
   return Boolean(block) && [".", "#"].some((sign) => key.startsWith(block + sign));
-}
-
-/** @param {DataView} view */
-function int32s(view) {
-  return Array.from({ length: view.byteLength / 4 }, (_, row) => view.getInt32(4 * row, true));
 }
