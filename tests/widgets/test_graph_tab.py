@@ -90,6 +90,10 @@ def test_a_format_that_nothing_chosen_can_have_is_refused_with_the_reason():
 def test_edits_keep_what_the_step_had(work):
     fused = edited(lab.Recipe([{"fuse": {"layers": ["conv1"]}}]), work, "fuse", ["layer1"])
     assert fused[0].options["layers"] == ["conv1", "layer1.*"]
+    followed = edited(lab.Recipe([]), work, "fuse", ["conv1", "bn1", "relu"])
+    assert followed[0].options == {"layers": ["conv1"]}, "it names the place of all three"
+    with pytest.raises(RecipeError, match="no layer with a weight"):
+        edited(lab.Recipe([]), work, "fuse", ["relu"])
     recipe = lab.Recipe([{"prune": {"layers": {"fc": 0.5}}}])
     cut = edited(recipe, work, "prune", ["conv1"])
     assert cut[0].options["layers"] == {"fc": 0.5, "conv1": 0.25}

@@ -41,7 +41,8 @@ class ExportView {
     this.model = model;
     /** @type {Set<string>} */
     this.chosen = new Set([ALWAYS]);
-    this.wanted = "";
+    /** The files that Download was pressed for. @type {Set<string>} */
+    this.wanted = new Set();
     this.drawn = "";
     this.shown = ""; // what the found parts were drawn of
     this.isKnown = false;
@@ -94,11 +95,11 @@ class ExportView {
     const data = /** @type {ExportData | null} */ (given?.targets ? given : null);
     this.isKnown = Boolean(data);
     if (this.sentence.textContent !== (data?.sentence ?? "")) fresh(this.sentence, data?.sentence);
-    const shown = JSON.stringify({ ...data, file: null }); // a file that is sent changes nothing here
+    // a file that is sent changes nothing here
+    const shown = JSON.stringify({ ...data, file: null, stamp: null });
     if (shown !== this.shown) fresh(this.found, ...(data ? this.parts(data) : []));
     this.shown = shown;
-    if (data?.file && data.file.name === this.wanted) {
-      this.wanted = "";
+    if (data?.file && this.wanted.delete(data.file.name)) {
       save(data.file.name, data.file.data);
       this.host.ask({ do: "export_file", name: "" }); // else it is sent with every later change
     }
@@ -113,7 +114,7 @@ class ExportView {
   parts({ title, folder, targets, difference, probes, files }) {
     const isInBench = Boolean(this.model.get("state")?.queries);
     const download = (/** @type {any} */ request) => {
-      this.wanted = request.name;
+      this.wanted.add(request.name);
       this.host.ask(request);
     };
     const address = folderAddress(this.model.widget_manager?.context?.path, folder);

@@ -2,9 +2,11 @@
 
 import { HoverCard, freshId } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
+import { afterRest } from "../shared/pause.js";
 import { unpackedPicture, wordsOf } from "../shared/picture.js";
 import { markRows } from "../shared/picture_marks.js";
 import { Question } from "../shared/question.js";
+import { int32s } from "../shared/unpack.js";
 import { nearest, nextAlong, zoomed } from "./moves.js";
 
 /** @typedef {import("./moves.js").View} View */
@@ -67,12 +69,16 @@ class GraphView {
       onchange: (event) => this.colourBy(event),
     });
     this.said = h("span", { class: "pf-graph-said", role: "status" });
-    this.format = h(
-      "select",
-      { "aria-label": "format of what is chosen", onchange: (event) => this.setFormat(event) },
-      h("option", { value: "?" }, "Format …"),
-      ...PRECISIONS.map((name) => h("option", { value: name }, name || "as it came")),
+    this.format = /** @type {HTMLSelectElement} */ (
+      h(
+        "select",
+        { "aria-label": "format of what is chosen" },
+        h("option", { value: "?" }, "Format …"),
+        ...PRECISIONS.map((name) => h("option", { value: name }, name || "as it came")),
+      )
     );
+    this.isByKey = false;
+    this.rest = afterRest(() => this.setFormat());
     const act = (
       /** @type {string} */ label,
       /** @type {string} */ kind,
@@ -129,6 +135,7 @@ class GraphView {
 
   destroy() {
     for (const name of FOLLOWED) this.model.off(`change:${name}`, this.onChange);
+    this.rest.drop();
   }
 
   listen() {
@@ -136,12 +143,19 @@ class GraphView {
       onpointerdown: (event) => this.down(/** @type {PointerEvent} */ (event)),
       onpointermove: (event) => this.move(/** @type {PointerEvent} */ (event)),
       onpointerup: (event) => this.up(/** @type {PointerEvent} */ (event)),
+      onpointercancel: () => (this.drag = null),
       onpointerleave: () => this.drag || this.card.hide(),
       ondblclick: () => this.enter(),
       onkeydown: (event) => this.key(/** @type {KeyboardEvent} */ (event)),
       onblur: () => this.card.hide(),
     });
     this.svg.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    set(this.format, {
+      onpointerdown: () => (this.isByKey = false),
+      onkeydown: (event) => this.keyInFormat(/** @type {KeyboardEvent} */ (event)),
+      onchange: () => (this.isByKey ? this.rest.wait() : this.setFormat()),
+      onblur: () => this.setFormat(), // it is for what is chosen now
+    });
   }
 
   /** @param {any} data */
@@ -159,8 +173,7 @@ class GraphView {
     const before = this.spot(this.at);
     this.card.hide();
     this.data = { ...data, ...unpackedPicture(data) };
-    this.data.sources = int32s(data.sources);
-    this.data.targets = int32s(data.targets);
+    for (const ends of ["sources", "targets"]) this.data[ends] = [...int32s(data[ends])];
     fresh(this.title, data.title);
     fresh(this.note, data.note);
     fresh(
@@ -186,10 +199,8 @@ class GraphView {
     const keys = /** @type {string[]} */ (this.data.key);
     const same = keys.indexOf(key);
     if (same >= 0 || !key) return same;
-    const holder = keys.findIndex((other) => other && key.startsWith(`${other}.`));
-    return holder >= 0
-      ? holder
-      : keys.findIndex((other) => other.startsWith(`${key}.`) || other.startsWith(`${key}#`));
+    const holder = keys.findIndex((other) => isInside(key, other));
+    return holder >= 0 ? holder : keys.findIndex((other) => isInside(other, key));
   }
 
   /** @param {number} index @returns {{ x: number, y: number, width: number, height: number } | null} */
@@ -351,6 +362,7 @@ class GraphView {
 
   /** @param {PointerEvent} event */
   down(event) {
+    if (event.button !== 0 || event.ctrlKey) return; // its menu opens
     this.svg.setPointerCapture(event.pointerId);
     this.drag = { x: event.clientX, y: event.clientY, view: { ...this.view }, isMoved: false };
   }
@@ -369,10 +381,10 @@ class GraphView {
 
   /** @param {PointerEvent} event */
   up(event) {
-    const isMoved = this.drag?.isMoved;
+    const { drag } = this;
     this.drag = null;
     const index = this.under(event);
-    if (isMoved || index < 0) return;
+    if (!drag || drag.isMoved || index < 0) return;
     if (event.shiftKey) this.toggle(index);
     else {
       this.chosen.clear();
@@ -431,6 +443,12 @@ class GraphView {
     if (this.isBench) this.host.ask({ do: "graph_fold", block, isOpen });
   }
 
+  /** Fold the block around what is chosen; outside of all blocks there is none to fold. */
+  foldAround() {
+    const block = this.data.block[this.at];
+    if (block) this.fold(block, false);
+  }
+
   /** @param {KeyboardEvent} event */
   key(event) {
     const { key } = event;
@@ -438,7 +456,7 @@ class GraphView {
     if (key.startsWith("Arrow")) this.arrow(key);
     else if (key === "Home" || key === "End") this.go(key === "Home" ? 0 : this.nodes.length - 1);
     else if (key === "Enter") this.enter();
-    else if (key === "Backspace") this.fold(this.data.block[this.at] ?? "", false);
+    else if (key === "Backspace") this.foldAround();
     else if (key === " ") this.toggle(this.at);
     else if (key === "+" || key === "=") this.zoom(1.25);
     else if (key === "-") this.zoom(1 / 1.25);
@@ -468,11 +486,18 @@ class GraphView {
     });
   }
 
-  /** @param {Event} event */
-  setFormat(event) {
-    const field = /** @type {HTMLSelectElement} */ (event.target);
-    this.edit("precision", field.value);
-    field.value = "?";
+  /** Arrow keys pass formats on their way to the one that is meant. @param {KeyboardEvent} event */
+  keyInFormat(event) {
+    this.isByKey = true;
+    if (event.key === "Enter") this.setFormat();
+  }
+
+  setFormat() {
+    this.rest.drop();
+    const { value } = this.format;
+    if (value === "?") return;
+    this.format.value = "?";
+    this.edit("precision", value);
   }
 
   /** @param {string} kind @param {string} [name] */
@@ -481,7 +506,10 @@ class GraphView {
   }
 }
 
-/** @param {DataView} view */
-function int32s(view) {
-  return Array.from({ length: view.byteLength / 4 }, (_, row) => view.getInt32(4 * row, true));
+/**
+ * Whether a layer, or an operator between layers, is in a block.
+ * @param {string} key @param {string} block
+ */
+function isInside(key, block) {
+  return Boolean(block) && [".", "#"].some((sign) => key.startsWith(block + sign));
 }

@@ -133,10 +133,11 @@ export function barLength(value, whole) {
 }
 
 /**
- * A row's time: its own, or in the tree with all below it.
+ * A row's time: its own, or in the tree with all below it; NaN if unknown.
  * @param {LayerTable} table @param {number} row @param {boolean} isTree @param {boolean} isBefore
  */
 export function timeOf(table, row, isTree, isBefore) {
+  if (!isBefore && whyUnknown(table, "self_ms", row)) return NaN;
   const columns = isBefore ? table.before : table.numbers;
   const name = isTree && isBranch(table.end, row) ? "total_ms" : "self_ms";
   return columns?.[name]?.[row] ?? NaN;
@@ -173,9 +174,11 @@ function textColumn(name, label, width, rank, value, hint) {
  * {string} hint @param {(value: number) => string} written @returns {Column}
  */
 function numberColumn(name, label, width, rank, hint, written) {
+  const whyNot = (/** @type {LayerTable} */ table, /** @type {number} */ row) =>
+    whyUnknown(table, name === "share" ? "self_ms" : name, row);
   /** @type {Column["draw"]} */
   const draw = (cell, table, row) => {
-    const why = whyUnknown(table, name === "share" ? "self_ms" : name, row);
+    const why = whyNot(table, row);
     if (why) return drawUnknown(cell, isJoined(table, row) ? "" : "–", why);
     cell.title = "";
     const text = written(numberAt(table, name, row));
@@ -183,7 +186,7 @@ function numberColumn(name, label, width, rank, hint, written) {
     cell.textContent = text;
   };
   const value = (/** @type {LayerTable} */ table, /** @type {number} */ row) =>
-    numberAt(table, name, row);
+    whyNot(table, row) ? NaN : numberAt(table, name, row);
   return { name, label, width, rank, hint, isNumber: true, value, draw };
 }
 
@@ -217,8 +220,10 @@ function timeColumn(name, label, width, rank, isTree) {
 
 /** How many times as fast as before. @param {() => boolean} isTree @returns {Column} */
 function fasterColumn(isTree) {
-  const ratio = (/** @type {LayerTable} */ table, /** @type {number} */ row, isWhole = false) =>
-    timeOf(table, row, isWhole, true) / timeOf(table, row, isWhole, false);
+  const ratio = (/** @type {LayerTable} */ table, /** @type {number} */ row, isWhole = false) => {
+    const times = timeOf(table, row, isWhole, true) / timeOf(table, row, isWhole, false);
+    return Number.isFinite(times) && times > 0 ? times : NaN;
+  };
   return {
     name: "faster",
     label: "Faster",
@@ -231,7 +236,7 @@ function fasterColumn(isTree) {
     draw(cell, table, row) {
       const times = ratio(table, row, isTree());
       if (isJoined(table, row)) return drawUnknown(cell, "", whyUnknown(table, "self_ms", row));
-      const isKnown = Number.isFinite(times) && times > 0;
+      const isKnown = !Number.isNaN(times);
       cell.classList.toggle("pf-whole", isTree() && isBranch(table.end, row));
       cell.classList.toggle("pf-nothing", !isKnown || table.isUncertain);
       cell.title = table.isUncertain ? "cannot be told: the machine was busy" : "";

@@ -8,7 +8,7 @@ import { readablePercent, threeDigits } from "../shared/format.js";
 import { PictureDrawing } from "../shared/picture_drawing.js";
 import { unpackedPicture } from "../shared/picture.js";
 import { withoutMiddle } from "../shared/lettering.js";
-import { numberAt } from "../shared/unpack.js";
+import { numberAt, whyUnknown } from "../shared/unpack.js";
 
 /** @typedef {import("../shared/unpack.js").LayerTable} LayerTable */
 /** @typedef {{ sentence: string, advice?: string | null, step?: any }} Reason */
@@ -210,16 +210,19 @@ function factList(facts) {
  * The chosen layer's time before and now.
  * @param {LayerTable} table @param {string} layer
  */
-function timeBars(table, layer) {
+export function timeBars(table, layer) {
   const row = layer ? table.place.get(layer) : undefined;
   if (row === undefined) return [];
   const now = numberAt(table, "total_ms", row);
   const before = table.before?.total_ms[row] ?? NaN;
   const bound = table.bound[row];
+  const why = whyUnknown(table, "self_ms", row);
   const whole = Math.max(now, before || 0);
   const bars = [
     !Number.isNaN(before) && timeBar("before", before, whole, "before", ""),
-    timeBar("now", now, whole, bound || "unknown", table.isUncertain ? "≈ " : ""),
+    why
+      ? h("p", { class: "pf-hint" }, why)
+      : timeBar("now", now, whole, bound || "unknown", table.isUncertain ? "≈ " : ""),
     bound &&
       h("p", { title: exactBound(bound) }, boundSign(bound), ` limited by ${boundWord(bound)}`),
   ];

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { offerText, savingText } from "./chips.js";
 import { expected, stepName } from "./expected.js";
 import { precisionOf } from "./precision_column.js";
-import { overdue, watchUnanswered } from "./unanswered.js";
+import { watchUnanswered } from "./unanswered.js";
 import { doingText, farText } from "./status_line.js";
 
 const state = {
@@ -113,30 +113,33 @@ test("an offer that is taken saves nothing more: it is in use", () => {
   assert.equal(offerText(offer), "+3.49 ms, estimated");
 });
 
-test("a request that lies while nothing is done is overdue", () => {
-  assert.equal(overdue([{ id: 3 }], "idle"), 3);
-  assert.equal(overdue([{ id: 3 }], "measuring"), null);
-  assert.equal(overdue([], "idle"), null);
-});
-
-test("no answer is reported once, and taken back when Python answers", async () => {
+test("no answer is reported once, later while something runs, until there is one", (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
   const traits = /** @type {Record<string, any>} */ ({
     requests: [{ id: 1, do: "undo" }],
     served: 0,
     state: { status: "idle" },
   });
   const heard = /** @type {boolean[]} */ ([]);
-  const watch = watchUnanswered(
-    { get: (/** @type {string} */ name) => traits[name] },
-    (isUnanswered) => heard.push(isUnanswered),
-    1,
-  );
-  watch.look();
-  watch.look();
-  await new Promise((resolve) => setTimeout(resolve, 20));
+  const model = { get: (/** @type {string} */ name) => traits[name] };
+  const watch = watchUnanswered(model, (isUnanswered) => heard.push(isUnanswered));
+  const wait = (/** @type {number} */ seconds) => {
+    watch.look();
+    context.mock.timers.tick(1000 * seconds);
+    watch.look();
+  };
+  wait(4);
+  assert.deepEqual(heard, []);
+  wait(1);
   assert.deepEqual(heard, [true]);
   traits.served = 1;
-  watch.look();
+  wait(60);
   assert.deepEqual(heard, [true, false]);
+  traits.state = { status: "measuring" };
+  traits.requests = [{ id: 2, do: "undo" }];
+  wait(29);
+  assert.deepEqual(heard, [true, false]);
+  wait(1);
+  assert.deepEqual(heard, [true, false, true]);
   watch.destroy();
 });

@@ -4,7 +4,10 @@ import { levelsOf, timeParts } from "../layers/time_layout.js";
 import { layerColumns, runsAsText } from "../layers/columns.js";
 import { fittedName } from "../shared/fitted_name.js";
 import { ratioText, readableBytes, threeDigits } from "../shared/format.js";
+import "../shared/fake_page.js";
+import { sortedRows } from "../shared/order.js";
 import { isJoined, unpackedProfile, whyUnknown } from "../shared/unpack.js";
+import { timeBars } from "./detail.js";
 import { firstWords, isAsItCame, storyPieces, whoseFigures } from "./headline.js";
 import { fittingCount } from "./overflow.js";
 import { coresText } from "./quality_panel.js";
@@ -23,6 +26,28 @@ const section = (/** @type {string} */ name, /** @type {string} */ tab, more = {
   ...more,
 });
 const view = (/** @type {DataView | any} */ array) => new DataView(array.buffer);
+
+const floats = (/** @type {number[]} */ ...of) => view(Float32Array.from(of));
+const codes = (/** @type {number[]} */ ...of) => view(Uint16Array.from(of));
+const engineTable = () =>
+  unpackedProfile({
+    workload: "net",
+    engine: "ONNX Runtime",
+    layer: ["", "a", "a.conv", "a.norm", "a.pool", "a.act", "b", "engine itself"],
+    parent: view(Int32Array.from([-1, 0, 1, 1, 1, 1, 0, 0])),
+    runs_as: { names: ["", "Conv + BatchNorm", "Gemm"], codes: codes(0, 0, 1, 0, 0, 0, 2, 0) },
+    joined_into: view(Int32Array.from([-1, -1, -1, 2, -1, 2, -1, -1])),
+    unknown_why: { self_ms: { names: ["", "in one node"], codes: codes(0, 0, 0, 1, 1, 1, 0, 0) } },
+    numbers: {
+      self_ms: floats(0, 0, 2, 0, 0, 0, 1, 0.5),
+      total_ms: floats(3.5, 2, 2, 0, 0, 0, 1, 0.5),
+      share: floats(1, 0.6, 0.6, 0, 0, 0, 0.3, 0.1),
+    },
+    before: {
+      self_ms: floats(0, 0, 4, 1, 1, 1, 3, NaN),
+      total_ms: floats(10, 7, 4, 1, 1, 1, 3, NaN),
+    },
+  });
 
 test("there are always four tabs, and a section of another one adds its own", () => {
   const names = (/** @type {any[]} */ sections, /** @type {any} */ views) =>
@@ -223,17 +248,7 @@ test("cores are counted with one decimal, and one of them is a core", () => {
 });
 
 test("with an engine a layer says what it runs as, or whose row it is in", () => {
-  const codes = (/** @type {number[]} */ ...of) => view(Uint16Array.from(of));
-  const table = unpackedProfile({
-    workload: "net",
-    engine: "ONNX Runtime",
-    layer: ["", "a", "a.conv", "a.norm", "a.pool", "a.act", "b", "engine itself"],
-    parent: view(Int32Array.from([-1, 0, 1, 1, 1, 1, 0, 0])),
-    runs_as: { names: ["", "Conv + BatchNorm", "Gemm"], codes: codes(0, 0, 1, 0, 0, 0, 2, 0) },
-    joined_into: view(Int32Array.from([-1, -1, -1, 2, -1, 2, -1, -1])),
-    unknown_why: { self_ms: { names: ["", "in one node"], codes: codes(0, 0, 0, 1, 1, 1, 0, 0) } },
-    numbers: {},
-  });
+  const table = engineTable();
   const texts = table.layers.map((_, row) => runsAsText(table, row, true));
   assert.deepEqual(texts, [
     "5 as 2 calls",
@@ -257,4 +272,20 @@ test("with an engine a layer says what it runs as, or whose row it is in", () =>
   assert.ok(!names(false).includes("runs_as") && names(true).includes("kind"));
   const joined = unpackedProfile({ layer: ["", "a"], parent: view(Int32Array.from([-1, 0])) });
   assert.equal(isJoined(joined, 1), false, "a profile of an earlier version has no engine");
+});
+
+test("layers without a time of their own come last whichever way a column is sorted", () => {
+  const table = engineTable();
+  for (const name of ["now", "share", "faster"]) {
+    const column = layerColumns(() => false, true, true).find((one) => one.name === name);
+    const valueOf = (/** @type {number} */ row) => column?.value(table, row) ?? "";
+    for (const isDown of [true, false])
+      assert.deepEqual(sortedRows([2, 3, 4, 5, 6], valueOf, isDown).slice(2), [3, 4, 5], name);
+  }
+});
+
+test("in place of a time that is not known stands why", () => {
+  const text = (/** @type {string} */ layer) => timeBars(engineTable(), layer)[0].textContent;
+  assert.equal(text("a.conv"), "before4.00 msnow2.00 ms");
+  assert.equal(text("a.norm"), "before1.00 msin one node");
 });

@@ -2,26 +2,26 @@
 
 import { unserved } from "../shared/host.js";
 
-export const PATIENCE_MS = 5000;
+const IDLE_PATIENCE_MS = 5000;
+const BUSY_PATIENCE_MS = 30_000; // a step that runs may hold Python up
 
-/**
- * The oldest request that Python, although idle, has not served; null if there is none.
- * @param {{ id: number }[]} open @param {string} status
- */
-export function overdue(open, status) {
-  return status === "idle" && open.length ? open[0].id : null;
+/** How long a request may lie. @param {any} model */
+function patienceOf(model) {
+  const status = model.get("state")?.status ?? "idle";
+  return status === "idle" ? IDLE_PATIENCE_MS : BUSY_PATIENCE_MS;
 }
 
 /**
- * Watch a panel's requests.
- * @param {any} model @param {(isUnanswered: boolean) => void} tell @param {number} [patience]
+ * Watch a panel's requests, also while something is measured: a kernel that ends says no more.
+ * @param {any} model @param {(isUnanswered: boolean) => void} tell
  * @returns {{ look: () => void, destroy: () => void }} `look` after anything changed
  */
-export function watchUnanswered(model, tell, patience = PATIENCE_MS) {
+export function watchUnanswered(model, tell) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
-  /** @type {number | null} */
-  let awaited = null;
+  /** @type {number | undefined} */
+  let awaited;
+  let patience = 0;
   let isUnanswered = false;
 
   /** @param {boolean} isNow */
@@ -30,12 +30,12 @@ export function watchUnanswered(model, tell, patience = PATIENCE_MS) {
   }
 
   function look() {
-    const now = overdue(unserved(model), model.get("state")?.status ?? "idle");
-    if (now === awaited) return;
+    const [oldest, now] = [unserved(model)[0]?.id, patienceOf(model)];
+    if (oldest === awaited && now === patience) return;
     clearTimeout(timer);
-    awaited = now;
+    [awaited, patience] = [oldest, now];
     say(false);
-    if (now !== null) timer = setTimeout(() => say(true), patience);
+    if (awaited !== undefined) timer = setTimeout(() => say(true), patience);
   }
 
   return { look, destroy: () => clearTimeout(timer) };

@@ -128,9 +128,13 @@ def layers_in(work: Workload, keys: list[str]) -> list[str]:
 def edited(recipe: Recipe, work: Workload, kind: str, keys: list[str], name: str = "") -> Recipe:
     """The recipe with another format, fewer channels, fusing or sparse attention in some nodes."""
     if kind == "fuse":
-        # a pattern that matches nothing is an error, and only a layer is a place itself
-        at = {key: channel_of(work.model.get_submodule(key)) for key in keys}
-        patterns = [f"{key}.*" if channel is None else key for key, channel in at.items()]
+        # a place is named by its first layer: what follows it has none, and no match is an error
+        layers = layers_in(work, keys)
+        patterns = [
+            key if key in layers else f"{key}.*"
+            for key in keys
+            if any(f"{layer}.".startswith(f"{key}.") for layer in layers)
+        ]
         return recipe.with_step({"fuse": {"layers": patterns}})
     if kind == "attention":
         return _with_sparse(recipe, keys)
