@@ -128,7 +128,7 @@ def quantize_layers(
     notes = _fold_into(work, model, list(chosen) if "equalise" in techniques else [*int8, *fp8])
     data = calibration_batches(work, calibration.batches)
     calls = runs(model, data or [work.inputs])
-    output_ranges = partial(_output_ranges, model, calls, calibration)
+    output_ranges = partial(output_spans_of, model, calls, calibration)
     shared = tied_layers(model, chosen)
     # a technique would change a shared weight for one of its layers alone
     apart = [*fp8, *(layer for owners in shared for layer in owners)]
@@ -235,7 +235,7 @@ def _all_spans(
     return cached[key]
 
 
-def _output_ranges(
+def output_spans_of(
     model: nn.Module, calls: list[Callable[[], Any]], calibration: Calibration, layers: list[str]
 ) -> dict[str, Range]:
     """The ranges of layers' outputs."""

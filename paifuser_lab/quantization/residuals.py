@@ -18,24 +18,26 @@ from torch import Tensor, nn
 from ..model.formats import Range
 from ..model.graph import Graph
 from .conversion import fake_quantize, quantize_values
-from .layers.int8 import Requantization
+from .layers.int8 import Exported, Int8Layer, Requantization
 from .layers.tensor import Int8Tensor
 from .neighbours import Clamp, Source, sources_of
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """How a value is rounded: to the range of the int8 layer that reads it, or of an output."""
+    """How a value is rounded: to the range of the int8 layers that read it, or of an output."""
 
-    consumer: str | None
+    consumers: tuple[str, ...]
     output: str
     clamp: Clamp | None = None
     is_shared: bool = True  # whether the layer itself outputs the rounded values
 
     def span(self, input_ranges: Mapping[str, Range], output_ranges: Mapping[str, Range]) -> Range:
         """The range, from those of the layers' inputs and of outputs."""
-        own = output_ranges[self.output] if self.consumer is None else input_ranges[self.consumer]
-        if self.consumer is not None or self.clamp is None:
+        if self.consumers:
+            return input_ranges[self.consumers[0]]
+        own = output_ranges[self.output]
+        if self.clamp is None:
             return own
         low, high = self.clamp
         return Range(max(own.low, low), own.high if high is None else min(own.high, high))
@@ -53,13 +55,14 @@ class ResidualPlan:
     sums: int = 0
 
     @property
+    def roundings(self) -> tuple[Rounding, ...]:
+        """How the values are rounded."""
+        return *self.layers.values(), *self.modules.values()
+
+    @property
     def unknown(self) -> list[str]:
         """The modules whose output ranges are needed."""
-        return [
-            rounding.output
-            for rounding in (*self.layers.values(), *self.modules.values())
-            if rounding.consumer is None
-        ]
+        return [rounding.output for rounding in self.roundings if not rounding.consumers]
 
     def requantizations(
         self, input_ranges: Mapping[str, Range], output_ranges: Mapping[str, Range]
@@ -103,17 +106,17 @@ def plan_residuals(graph: Graph, input_ranges: Mapping[str, Range]) -> ResidualP
     modules: dict[str, Rounding] = {}
     consumers: set[str] = set()
     for source in rounded:
-        consumer, module = (
-            _consumer(source, input_ranges),
+        readers, module = (
+            _consumers(source, input_ranges),
             _outputting_module(source) if _is_passed_on(source) else None,
         )
         if source.layer is not None:
             layers[source.layer] = Rounding(
-                consumer, module or source.layer, source.clamp, is_shared=module is None
+                readers, module or source.layer, source.clamp, is_shared=module is None
             )
         if module is not None:
-            modules[module] = Rounding(consumer, module)
-            consumers.update(source.consumers if consumer else ())
+            modules[module] = Rounding(readers, module)
+            consumers.update(readers)
     return ResidualPlan(layers, modules, frozenset(consumers), len(chosen))
 
 
@@ -177,13 +180,13 @@ def _is_passed_on(source: Source) -> bool:
     return source.layer is None or any(read.passes for read in source.reads)
 
 
-def _consumer(source: Source, input_ranges: Mapping[str, Range]) -> str | None:
-    """An int8 layer that reads it, where all readers read the same values with the same range."""
+def _consumers(source: Source, input_ranges: Mapping[str, Range]) -> tuple[str, ...]:
+    """The int8 layers that read it, where all readers read the same values with the same range."""
     is_one_value = (
         len({read.changes for read in source.finals}) == 1
         and len({input_ranges[consumer] for consumer in source.consumers}) == 1
     )
-    return source.consumers[0] if is_one_value else None
+    return tuple(source.consumers) if is_one_value else ()
 
 
 @dataclass(frozen=True)
@@ -207,6 +210,18 @@ class RoundedOutput:
             return output
         numbers = output.dequantized() if isinstance(output, Int8Tensor) else output
         return Int8Tensor(quantize_values(numbers, self.span), self.span, output.dtype)
+
+
+def connect_exported(
+    layers: Mapping[str, Int8Layer], plan: ResidualPlan, output_ranges: Mapping[str, Range]
+) -> None:
+    """Connect int8 layers as planned in exported files alone."""
+    spans = {layer: module.span for layer, module in layers.items()}
+    onward = plan.requantizations(spans, output_ranges)
+    for layer in plan.layers.keys() | plan.consumers:
+        module = layers[layer]
+        requantization = onward.get(layer, module.requantization)
+        module.exported = Exported(requantization, layer in plan.consumers)
 
 
 def round_outputs(

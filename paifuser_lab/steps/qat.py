@@ -126,7 +126,9 @@ class Qat(TrainingStep):
             batches.mapped(teacher.teach),
             before_step=lambda done: self._freeze(trained, done),
         )
-        trained.convert()
+        if sums := trained.convert():
+            note = f"{counted(sums, 'sum')} (concatenations too) on integers in exported files"
+            draft.notes.append(note)
         draft.notes += int4_notes(draft.work, draft.module, layers)
         draft.remembered = remembered_of(draft.module, set(layers), norms)
         if int8 := [layer for layer, name in layers.items() if name == "int8"]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import StepError, WorkloadError
 from ..model.copying import copied
+from ..model.formats import WEIGHTS_ONLY
 from ..model.layers import channel_of
 from ..records import StepReport
 from ..steps import Draft
@@ -21,6 +22,7 @@ from .apply_recipe import apply
 from .recipe import Recipe
 from .variant import Variant
 
+NO_DATA = "quantize_model was given no data: nothing was checked by running it"
 WEIGHTS_ALONE = (
     "quantize_model was given no data: weights alone are rounded, the model computes as before and "
     "nothing was checked by running it; for int8 that is faster give batches: "
@@ -52,7 +54,7 @@ def quantize_model(
     if channel_of(model) is not None:  # a layer is rounded inside a model
         model = nn.Sequential(model)
     if data is None:
-        return _weights_alone(
+        return _without_data(
             model, name, {"default": precision or "int8-weights", "layers": dict(layers or {})}
         )
     _check_batches(data)
@@ -63,17 +65,20 @@ def quantize_model(
             "called with."
         )
     work = Workload(model, Inputs.of(pairs[0][0]), name=name, train=pairs)
-    options = {
+    options: dict[str, Any] = {
         "default": precision or "int8",
         "layers": dict(layers or {}),
         "batches": batches,
-        "compensate": ["rounding", "bias"],
     }
+    if any(
+        str(name).startswith("int") for name in (options["default"], *options["layers"].values())
+    ):
+        options["compensate"] = ["rounding", "bias"]
     return apply(work, Recipe([{"precision": options}]))
 
 
-def _weights_alone(model: nn.Module, name: str, options: Mapping[str, Any]) -> Variant:
-    """Round weights only: without data nothing is run, so ranges and the error are unknown."""
+def _without_data(model: nn.Module, name: str, options: Mapping[str, Any]) -> Variant:
+    """Without data nothing is run, so ranges and the error are unknown."""
     recipe, began = Recipe([{"precision": dict(options)}]), time.perf_counter()
     step, work = recipe.steps[0], Workload(model, UNSEEN, name=name)
     assert isinstance(step, Precision)
@@ -84,8 +89,10 @@ def _weights_alone(model: nn.Module, name: str, options: Mapping[str, Any]) -> V
         raise StepError(
             f"quantize_model without data cannot quantize {work.name}: {str(problem).rstrip('.')}."
         ) from problem
-    warnings.warn(WEIGHTS_ALONE, stacklevel=3)
-    notes, seconds = (*draft.notes, WEIGHTS_ALONE), time.perf_counter() - began
+    formats = {step.default, *step.layers.values()} - {None, "fp32"}
+    said = WEIGHTS_ALONE if all(WEIGHTS_ONLY.fullmatch(str(each)) for each in formats) else NO_DATA
+    warnings.warn(said, stacklevel=3)
+    notes, seconds = (*draft.notes, said), time.perf_counter() - began
     report = StepReport(step=step.label, seconds=seconds, relative_error=None, notes=notes)
     return Variant(
         work, recipe, draft.module, draft.model, draft.threads, (report,), (draft.remembered,)

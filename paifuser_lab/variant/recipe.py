@@ -227,8 +227,9 @@ def gradually(
     `prune` holds the options of that step for the final model. Each round keeps the same share of
     the round before: to a tenth in two rounds is to 32%, then to 10% of the original, and a ratio
     of 0.75 in two rounds is one of 0.5 twice. `between` is a step as in a recipe, such as
-    {"distill": {"epochs": 2}}. With a ratio, only the last round rounds the widths: rounded in
-    each, a narrow layer would never lose a channel.
+    {"distill": {"epochs": 2}}. Only the last round rounds the widths, unless the target is a
+    latency: rounded in each, a narrow layer would lose no channel in any, or too many in the
+    first.
     """
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise RecipeError(f"rounds={rounds!r} is not possible; give an integer of 1 or more.")
@@ -247,8 +248,6 @@ def _in_round(prune: Mapping[str, Any], number: int, rounds: int) -> dict[str, A
     options = dict(prune)
     if prune.get("ratio") is not None:
         options["ratio"] = _ratio_per_round(prune["ratio"], rounds)
-        if number < rounds:
-            options["round_to"] = 1
     if prune.get("layers"):
         options["layers"] = {
             pattern: _ratio_per_round(ratio, rounds) for pattern, ratio in prune["layers"].items()
@@ -258,6 +257,8 @@ def _in_round(prune: Mapping[str, Any], number: int, rounds: int) -> dict[str, A
             goal: _rounded(share ** (number / rounds)) if number < rounds else share
             for goal, share in prune["to"].items()
         }
+    if number < rounds and "latency" not in (prune.get("to") or {}):
+        options["round_to"] = 1
     return options
 
 

@@ -48,6 +48,28 @@ def test_a_ratio_is_reached_where_a_round_removes_less_than_half_a_multiple(widt
     assert [module[0].out_features for module in cuts] == widths
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 3, 4])
+@pytest.mark.parametrize("kind", ["linear", "convolutional"])
+def test_a_target_is_reached_where_a_multiple_would_pass_the_next_rounds(kind, rounds):
+    layers = [nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)]
+    inputs = images(2, 2)[:, 0].reshape(2, 4)
+    if kind == "convolutional":
+        inputs = images()[:, :1]
+        layers = [
+            nn.Conv2d(1, 16, 3),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(32, 10),
+        ]
+    work = lab.Workload(scattered(nn.Sequential(*layers).eval()), inputs)
+    small = lab.apply(work, lab.gradually({"to": {"parameters": 0.5}}, rounds=rounds)).module
+    before, after = (sum(w.numel() for w in m.parameters()) for m in (work.model, small))
+    assert after <= 0.5 * before
+    assert options(lab.gradually({"to": {"latency": 0.5}}, rounds=2))[0].keys() == {"to"}
+
+
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(share=st.floats(0.02, 0.95), rounds=st.integers(1, 8))
 def test_the_rounds_together_reach_the_share_in_equal_steps(share, rounds):

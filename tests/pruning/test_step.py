@@ -323,6 +323,18 @@ def test_torchs_attention_loses_heads_however_it_is_called(way):
     assert gap(masked(work.model, twice.module), twice.module, work.inputs) < EXACT
 
 
+def test_a_cut_leaves_an_attention_that_has_lost_heads_sparse(times):
+    model = AttentionCall({"need_weights": False}, batch_first=True)
+    model.last = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 3))
+    x = torch.randn(2, 130, 16)
+    work = lab.Workload(scattered(model.eval()), (x, x.clone()))
+    cut = {"prune": {"ratio": 0.25, "round_to": 1}}
+    sparse = {"attention": {"keep": 0.25, "even_if_slower": True}}
+    module = lab.apply(work, lab.Recipe([cut, sparse, cut])).module
+    assert module.attention.num_heads < 4 and module.last[0].out_features == 18
+    assert module.attention.sparsity.keep == 0.25
+
+
 def test_attention_whose_weights_are_read_keeps_its_heads():
     class Read(AttentionCall):
         def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:

@@ -326,3 +326,9 @@ def test_named_and_protected_layers_keep_their_own_ratios():
     ).module
     assert module.body[0][0].out_channels == 12 and module.body[1][0].out_channels == 32
     assert counted(module) <= 0.5 * counted(work.model)
+
+
+def test_named_layers_that_meet_the_target_alone_are_cut_alone():
+    work = work_of(plain())
+    module = pruned(work, {"parameters": 0.6}, layers={"body.2.0": 0.75}).module
+    assert [module.body[index][0].out_channels for index in range(3)] == [16, 32, 8]

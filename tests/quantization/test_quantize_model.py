@@ -49,6 +49,16 @@ def test_without_data_the_weights_alone_are_rounded_and_that_is_said():
     )
 
 
+@pytest.mark.parametrize(("precision", "times"), [("int8-weights", 2), ("bf16", 0)])
+def test_a_warning_and_a_note_say_that_it_computes_as_before_where_it_does(precision, times):
+    with pytest.warns(UserWarning, match="given no data") as warned:
+        variant = lab.quantize_model(net(), precision=precision)
+    said = [*variant.notes, *(str(warning.message) for warning in warned)]
+    assert sum("computes as before" in text for text in said) == times
+    with_data = lab.quantize_model(net(), [torch.randn(4, 8)], precision="bf16")
+    assert not any("compensate" in note for note in with_data.notes)
+
+
 def test_what_was_quantized_without_data_is_saved_and_loaded(tmp_path):
     model, inputs = net(), torch.randn(3, 8)
     with pytest.warns(UserWarning, match="no data"):

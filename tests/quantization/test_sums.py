@@ -346,6 +346,27 @@ def test_the_same_is_put_in_place_again_without_data(sums):
     )
 
 
+def connected_in_files(model: nn.Module) -> tuple[set[str], dict[str, bool]]:
+    """The modules that round their output in files, and the int8 layers that are connected there,
+    with whether their input is rounded before.
+    """
+    connections = {
+        name: one.exported.is_input_rounded
+        for name, one in model.named_modules()
+        if getattr(one, "exported", None) is not None
+    }
+    return set(rounded_outputs(model, only_exported=True)), connections
+
+
+def test_trained_layers_are_connected_in_files_as_those_of_precision():
+    work = work_of(Residual())
+    work.train = [(work.inputs.args[0], None)]
+    steps = {"precision": {"default": "int8"}}, {"qat": {"epochs": 1}}
+    placed, trained = (lab.apply(work, Recipe([step])).module for step in steps)
+    assert connected_in_files(trained) == connected_in_files(placed)
+    assert connected_in_files(trained)[0] == {"relu", "blocks.0.relu", "blocks.1.relu"}
+
+
 def test_a_bias_beside_weights_of_nearly_nothing_is_exported_whole_or_not_at_all(tmp_path):
     model = nn.Sequential(nn.Linear(4, 3))
     model[0].weight.data[1] = 1e-12

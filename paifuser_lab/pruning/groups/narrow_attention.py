@@ -99,7 +99,8 @@ def narrow(attention: nn.MultiheadAttention) -> None:
     heads, rest = divmod(rows, attention.head_dim)
     has_extra = attention.bias_k is not None or attention.add_zero_attn
     if rows != attention.embed_dim and not rest and not has_extra:
-        attention.__class__ = NarrowAttention
+        if not isinstance(attention, NarrowAttention):  # a sparse one keeps its class
+            attention.__class__ = NarrowAttention
         attention.num_heads = heads
         # keeps torch's fused encoder layer, which needs all heads, from being used
         attention._qkv_same_embed_dim = False

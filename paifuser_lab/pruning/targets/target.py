@@ -91,9 +91,12 @@ def choose_widths(
             f"{target.goal}: the original has none that are counted, so there is no share of them; "
             "choose another target."
         )
+    _check_is_less(budget, target)
     for group, kept in options.fixed.items():
         budget.cost.take(group, kept)
-    _check_is_less(budget, target)
+    share = budget.cost.total / budget.original
+    if share <= target.share:
+        return ChosenWidths(target, options.fixed, share, budget.original, budget.notes)
     losses = {
         group: loss_by_kept(scores[group], len(problem.groups[group].layers))
         for group in options.fewest

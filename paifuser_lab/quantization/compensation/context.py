@@ -17,10 +17,10 @@ from ...model.watch import FAILED, watching
 from ...workload import running
 from ..calibration import check_finite
 from ..factory import quantized_layer
-from ..layers.int8 import Exported, Int8Layer
+from ..layers.int8 import Int8Layer
 from ..layers.layer import QuantizedLayer
 from ..neighbours import requantizations
-from ..residuals import ResidualPlan, plan_residuals
+from ..residuals import ResidualPlan, connect_exported, plan_residuals
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,14 @@ class Context:
         spans = {layer: module.span for layer, module in int8.items()}
         plan, output_ranges = self._sums(spans)
         live = requantizations(self.graph, spans)
-        with_sums = live | plan.requantizations(spans, output_ranges)
-        for layer, requantization in (with_sums if self.are_sums_live else live).items():
+        if self.are_sums_live:
+            live |= plan.requantizations(spans, output_ranges)
+            for layer in plan.consumers:
+                int8[layer].is_input_rounded = True
+        for layer, requantization in live.items():
             int8[layer].requantization = requantization
-        for layer in plan.consumers:
-            int8[layer].is_input_rounded = self.are_sums_live
         if not self.are_sums_live:
-            for layer in plan.layers.keys() | plan.consumers:
-                requantization = with_sums.get(layer, int8[layer].requantization)
-                int8[layer].exported = Exported(requantization, layer in plan.consumers)
+            connect_exported(int8, plan, output_ranges)
         return layers
 
     def residual_roundings(self) -> tuple[dict[str, Range], int]:

@@ -11,11 +11,15 @@ from torch import nn
 
 from ...model.fold import fold, plan_fold
 from ...model.formats import Range
+from ...model.graph import Graph
 from ...model.layers import BATCH_NORMS
 from ...model.replace import replace_layer
 from ...workload import Workload
-from ..neighbours import Handover, handovers
-from ..quantize import Calibration, spans_of, trace_graph
+from ...workload.data import calibration_batches
+from ..layers.int8 import Int8Layer
+from ..neighbours import handovers
+from ..quantize import Calibration, output_spans_of, runs, spans_of, trace_graph
+from ..residuals import connect_exported, plan_residuals, round_outputs
 from .layers import QatInt8, QatLayer, QatWeightsOnly
 from .straight_through import LearnedRange
 
@@ -24,20 +28,39 @@ from .straight_through import LearnedRange
 class QatModel:
     """The layers of a model that are trained quantized, and its batch-norms."""
 
+    work: Workload
     model: nn.Module
     layers: Mapping[str, QatLayer]
     folded: int  # the number of batch-norms folded into layers
     learns: bool  # whether ranges and scales are learned
+    calibration: Calibration
+    graph: Graph  # of the model with those batch-norms folded
 
     @property
     def norms(self) -> list[nn.Module]:
         """The batch-norms that collect statistics."""
         return [module for module in self.model.modules() if isinstance(module, BATCH_NORMS)]
 
-    def convert(self) -> None:
-        """Replace the trained layers by the quantized ones that they represent."""
-        for layer, trained in self.layers.items():
-            replace_layer(self.model, layer, trained.converted())
+    def convert(self) -> int:
+        """Replace the trained layers by the quantized ones that they represent; return how many
+        sums are on integers in exported files.
+        """
+        layers = {layer: trained.converted() for layer, trained in self.layers.items()}
+        int8 = {layer: new for layer, new in layers.items() if isinstance(new, Int8Layer)}
+        spans = {layer: new.span for layer, new in int8.items()}
+        plan = plan_residuals(self.graph, spans)
+        output_ranges = self._output_ranges(plan.unknown) if plan.unknown else {}
+        connect_exported(int8, plan, output_ranges)
+        for layer, new in layers.items():
+            replace_layer(self.model, layer, new)
+        round_outputs(self.model, plan.spans(spans, output_ranges), only_exported=True)
+        return plan.sums
+
+    def _output_ranges(self, layers: list[str]) -> dict[str, Range]:
+        """The ranges of layers' outputs, in the model as it is trained."""
+        data = calibration_batches(self.work, self.calibration.batches)
+        calls = runs(self.model, data or [self.work.inputs])
+        return output_spans_of(self.model, calls, self.calibration, layers)
 
 
 def prepare(
@@ -63,8 +86,13 @@ def prepare(
     folded = copy.deepcopy(model)
     fold(folded, norms.items())
     spans = spans_of(work, folded, int8, calibration)
-    handover_of = handovers(trace_graph(work, folded), spans) if int8 else {}
-    ranges = _ranges(spans, handover_of.values(), work.device, learns=learns)
+    graph = trace_graph(work, folded)
+    handover_of = handovers(graph, spans)
+    sharing = [
+        *(handover.readers for handover in handover_of.values()),
+        *(rounding.consumers for rounding in plan_residuals(graph, spans).roundings),
+    ]
+    ranges = _ranges(spans, filter(None, sharing), work.device, learns=learns)
     layers: dict[str, QatLayer] = {}
     for layer, name in chosen.items():
         original = model.get_submodule(layer)
@@ -83,23 +111,23 @@ def prepare(
         replace_layer(model, norm_name, nn.Identity())
     for layer, new in layers.items():
         replace_layer(model, layer, new)
-    return QatModel(model, layers, len(norms), learns)
+    return QatModel(work, model, layers, len(norms), learns, calibration, graph)
 
 
 def _ranges(
     spans: Mapping[str, Range],
-    all_handovers: Iterable[Handover],
+    sharing: Iterable[tuple[str, ...]],
     device: torch.device,
     *,
     learns: bool,
 ) -> dict[str, LearnedRange]:
-    """A range for each layer; layers that read the same int8 values share one."""
+    """A range for each layer; those that read the same int8 values, in files too, share one."""
     ranges = {
         layer: LearnedRange(span, learns=learns, device=device) for layer, span in spans.items()
     }
-    for handover in all_handovers:
-        replaced = {ranges[reader] for reader in handover.readers}
-        shared = ranges[min(handover.readers)]
+    for readers in sharing:
+        replaced = {ranges[reader] for reader in readers}
+        shared = ranges[min(readers)]
         ranges |= {
             layer: shared for layer, learned_range in ranges.items() if learned_range in replaced
         }
