@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,20 @@ class SavedFolder:
 def is_folder(name: str | Path) -> bool:
     """Whether a folder exists that holds a recipe."""
     return file_exists(Path(name) / RECIPE)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a saved model: the files that a save wrote, and the folder if it holds no others."""
+    try:
+        saved = _manifest(path).files
+    except FileError:  # nothing was saved there
+        return
+    for name in (*NEEDED, REPORT):
+        if name in saved:
+            (path / name).unlink(missing_ok=True)
+    (path / MANIFEST).unlink()
+    with suppress(OSError):  # it holds others, or is a link
+        path.rmdir()
 
 
 def read_folder(path: str | Path) -> SavedFolder:

@@ -13,12 +13,14 @@ import torch
 from safetensors.torch import load_file
 
 import paifuser_lab as lab
+from paifuser_lab import Workload
 from paifuser_lab._files import asset
 from paifuser_lab.cli import jupyterlab, program
 from paifuser_lab.cli.search import _write
-from paifuser_lab.planner import searching
+from paifuser_lab.planner import SearchResult, searching
 from paifuser_lab.planner.space import Space
 from paifuser_lab.records import TrainingFormats
+from tests.support.models import Small, images
 
 
 def test_models_are_listed_a_line_each(command):
@@ -81,9 +83,23 @@ def test_a_search_leaves_recipe_record_page_and_model(command, tmp_path, monkeyp
     recipe = lab.Recipe.load(tmp_path / "best" / "recipe.yaml")
     assert recipe == found.best and recipe.workload == name
     assert (tmp_path / "best" / "model").exists() == bool(found.best.steps)
-    (tmp_path / "best" / "model").mkdir(exist_ok=True)
-    _write(lab.load("resnet18-tiny"), found.model_copy(update={"rows": ()}), tmp_path / "best")
+    work = lab.load("resnet18-tiny")
+    lab.apply(work, lab.Recipe(["fold"])).save(tmp_path / "best" / "model")
+    _write(work, found.model_copy(update={"rows": ()}), tmp_path / "best")
     assert not (tmp_path / "best" / "model").exists()
+
+
+def test_a_search_that_finds_nothing_leaves_what_it_did_not_save(tmp_path):
+    found = SearchResult(
+        workload="small", goal="latency", metric_drop=0.01, may_train=False, seconds=1, took_s=1,
+        machine="m", planned=0,
+    )  # fmt: skip
+    work, model = Workload(Small().eval(), images(), name="small"), tmp_path / "model"
+    lab.apply(work, lab.Recipe(["fold"])).save(model)
+    (model / "net.py").write_text("mine")
+    for _ in range(2):
+        _write(work, found, tmp_path)
+        assert [path.name for path in model.iterdir()] == ["net.py"]
 
 
 def test_a_plan_can_be_saved_and_read_back(command, tmp_path):
