@@ -191,11 +191,11 @@ def test_a_loss_has_a_sign_and_is_in_points_or_it_is_the_output_error(changes, t
 
 
 def test_a_metric_that_is_no_share_is_a_plain_number_with_its_change_in_percents():
-    out = {"rank": None, "status": "outside the limits", "allow": {"metric_drop": 0.5}}
+    out = {"rank": None, "status": "outside the limits", "allow": {"metric_drop": 250.0}}
     worse = candidate("Fold", FOLD, **out, metric=26.4, metric_lost=2.4)
     (row,) = shown(worse, metric_name="perplexity", smaller_is_better=True)
     assert row["Perplexity"] == {"text": "26.4 +10 %", "tone": "bad"}
-    assert row[""]["text"] == "Allow 0.5"
+    assert row[""]["text"] == "Allow 250"
     (sharper,) = shown(candidate("Fold", FOLD, metric=30.0, metric_lost=-5.0), metric_name="psnr")
     assert sharper["Psnr"] == {"text": "30 +20 %", "tone": "good"}
     about = {"metric": len, "test": [0], "train": None, "metric_name": "perplexity"}
