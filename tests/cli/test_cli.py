@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from paifuser_lab import Workload
 from paifuser_lab._files import asset
 from paifuser_lab.cli import jupyterlab, program
 from paifuser_lab.cli.search import _write
+from paifuser_lab.errors import StepError
 from paifuser_lab.planner import SearchResult, searching
 from paifuser_lab.planner.space import Space
 from paifuser_lab.records import TrainingFormats
@@ -216,6 +218,24 @@ def test_a_training_goes_on_with_the_plan_that_its_checkpoint_was_made_with(
         code, out, err = command(*arguments, "--precision", "auto", "--learning-rate", 0.01)
         assert code == 0, err
     assert "nothing was trained anew" in out and len(plans) == 1
+
+
+def test_the_rate_is_found_as_the_model_is_trained(command, monkeypatch):
+    given = []
+
+    def find_rate(work, **options):
+        given.append(options)
+        raise StepError("enough is known")
+
+    plan = SimpleNamespace(is_within=True, layers=("first",))
+    planner = "paifuser_lab.planner.training.plan_checkpoints"
+    monkeypatch.setattr(planner, lambda *given, **options: plan)
+    monkeypatch.setattr(lab, "find_rate", find_rate)
+    limited = ("--memory-limit", "2 GB", "--precision", "bf16", "--seed", 3)
+    code, _, err = command("train", "tests.support.training_runs:work", *limited)
+    assert code == 2 and "enough is known" in err
+    known = {"checkpointed": ("first",), "precision": "bf16", "optimizer": "adamw", "seed": 3}
+    assert given[0].items() >= known.items()
 
 
 def test_the_seed_of_a_training_seeds_the_weights_that_a_function_makes(command, tmp_path):
