@@ -389,6 +389,8 @@ def test_history_lists_what_was_measured_and_prints_a_recipe(command, monkeypatc
     assert code == 0 and "Only A has" in out
     code, out, _ = command("history", "other")
     assert code == 0 and "nothing has been measured" in out
+    code, _, error = command("history", "--since", "2026-11-1")
+    assert code == 2 and "is no day; write it as 2026-11-01" in error
     code, _, error = command("history", "--recipe", 7)
     assert code == 2 and "There is no result 7" in error
 
