@@ -211,8 +211,9 @@ def original_of(
     all_options = {**_own_options(folder, origin, options), **options}
     if not trained and origin.name in zoo.names():
         all_options["trained"] = False
-    # earlier folders of programs have 1 where no batch was chosen
-    known = None if is_program(origin.name) and origin.batch == 1 else origin.batch
+    # earlier folders of programs have 1 where no batch was chosen, those of functions any
+    is_own = names_function(origin.name) or (is_program(origin.name) and origin.batch == 1)
+    known = None if is_own else origin.batch
     try:
         return load_named_in_file(
             origin,

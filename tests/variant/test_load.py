@@ -165,6 +165,19 @@ def test_a_file_that_was_edited_is_run_again(here: str) -> None:
     assert lab.load(name).inputs.tensors[0].shape == (1, 4) and sys.modules[here] is last
 
 
+def test_a_function_is_given_no_batch_which_it_would_not_see(here: str) -> None:
+    for name in (f"{here}:pair", f"{here}.py:Two@2x3,2x3"):
+        with pytest.raises(WorkloadError, match="chooses its batch itself; leave batch=32 out"):
+            lab.load(name, batch=32)
+    work = lab.load(f"{here}:work")
+    assert work.origin is not None
+    work.origin = work.origin.model_copy(update={"batch": 32})  # as earlier versions kept it
+    folder = lab.apply(work, lab.Recipe([])).save("mine")
+    assert lab.load(folder).output().shape == lab.load(folder, trust=True).output().shape == (1, 2)
+    with pytest.raises(FileError, match=r"cannot be loaded here: .*leave batch=3 out"):
+        lab.load(folder, batch=3)
+
+
 def test_a_folder_s_name_may_have_an_at_sign(here: str) -> None:
     folder = Path("me@home")
     folder.mkdir()
