@@ -136,6 +136,9 @@ def test_a_candidate_that_was_allowed_is_within_the_limit_of_its_recipe():
     assert limit.output_error == 0.25
     with_labels = candidate("Half", {"layout": {}}, relative_error=0.25, metric_lost=0.03)
     assert recipe_of(candidates(with_labels), "Half", "small").limit == Limit(metric_drop=0.03)
+    exact = candidates(candidate("Half", {"layout": {}}, relative_error=0.0))
+    exact = exact.model_copy(update={"metric_drop": 250.0, "smaller_is_better": True})
+    assert recipe_of(exact, "Half", "small").limit == Limit(metric_drop=250.0)
 
 
 def test_only_what_was_measured_can_be_applied():
