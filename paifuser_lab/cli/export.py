@@ -15,6 +15,7 @@ from ..converter import target_of
 from ..errors import PaifuserError, first_line
 from ..records import ExporterRow, Exporters
 from ..variant.folder import is_folder
+from ..variant.open import means_folder
 from .loading import Name, Shapes, Trust, load_model, numbers, split
 from .terminal import console, escaped, print_table
 
@@ -139,9 +140,14 @@ def exporters(
 
 def load_subject(model: str, *, trust: bool, shapes: str = "") -> Any:
     """A saved folder's variant, with its recipe; else the model of that name."""
-    if is_folder(model):
+    if _is_saved(model):
         return lab.Variant.load(model, trained=False, trust=trust)
     return load_model(model, trust=trust, shapes=shapes)
+
+
+def _is_saved(model: str) -> bool:
+    """Whether the name means the folder of a saved variant, as it does for `lab.load`."""
+    return means_folder(model) and is_folder(model)
 
 
 def _options(
@@ -165,5 +171,5 @@ def _comparison(model: str, report: Path | None) -> Any:
     if report is not None:
         return lab.Comparison.load(report)
     path = Path(model) / "report.json"
-    found = lab.Record.load(path) if file_exists(path) else None
+    found = lab.Record.load(path) if _is_saved(model) and file_exists(path) else None
     return found if isinstance(found, lab.Comparison) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ import paifuser_lab as lab
 from .._files import make_folder, write_text
 from ..planner import SearchResult, searches
 from ..records import SearchGoal
+from ..variant.folder import remove_folder
 from .loading import Name, Shapes, Trust, load_model
 from .terminal import print_table
 
@@ -89,6 +89,6 @@ def _write(work: Any, found: SearchResult, out: Path) -> None:
     best.save(out / "recipe.yaml")
     if best.steps:
         lab.apply(work, best).save(out / "model")
-    elif (out / "model").exists():  # of an earlier search
-        shutil.rmtree(out / "model")
+    else:
+        remove_folder(out / "model")  # of an earlier search
     typer.echo(f"in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")

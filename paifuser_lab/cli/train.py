@@ -101,7 +101,7 @@ def train(
     if react is not None:
         options["react"] = react
     if learning_rate is None:
-        curve = lab.find_rate(work, optimizer=optimizer)
+        curve = lab.find_rate(work, **options)  # as it is trained: within the same memory
         typer.echo(f"learning rate {curve.suggested:.2g}: {curve.reason}")
         learning_rate = curve.suggested
     record = lab.train(

@@ -35,11 +35,21 @@ def named_weights(
         if memory not in seen:
             seen.add(memory)
             yield name, weight
-    if lost := [name for name in whole if name not in names]:
+    # a layer that is in integers in the workload already has other tensors there, and no weight
+    if lost := [
+        name
+        for name in whole
+        if name not in names and (_weight_of(name) in whole or _weight_of(name) not in names)
+    ]:
         raise ExportError(
             f"layer '{lost[0].rpartition('.')[0]}' is in none of the formats that {files} are "
             "written in; choose floats, int8-weights or int4-weights."
         )
+
+
+def _weight_of(name: str) -> str:
+    """The weight of the layer that a tensor of this name belongs to."""
+    return f"{name.rpartition('.')[0]}.weight"
 
 
 def _weights(model: nn.Module) -> Iterator[tuple[str, Tensor | Quantized, int]]:

@@ -165,6 +165,12 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         loaded |= {
             alias: loaded[name] for alias, name in json.loads(metadata.get("aliases", "{}")).items()
         }
+        # safetensors' own save_model drops the other names of a tied weight, and says which it kept
+        loaded |= {
+            name: loaded[kept]
+            for name, kept in metadata.items()
+            if name != "format" and name not in loaded and kept in loaded
+        }
     except (SafetensorError, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise FileError(
             f"{path.name} is not a sound safetensors file ({first_line(error)}); was it cut short?"

@@ -5,6 +5,7 @@ better first; of equals the simplest.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -14,12 +15,14 @@ from typing import Any, get_args
 from ..arguments import check_seconds
 from ..errors import MeasureError, WorkloadError
 from ..records import Candidate, Limit, Measurement, SearchGoal
+from ..records.text import in_figures
 from ..workload import Workload
 
 EXACT = 1e-3  # a relative output error below this is rounding, and always allowed
 WIDE_OPEN = Limit(metric_drop=1.0, output_error=1e9)  # a search and `plan` have limits of their own
 UNJUDGED = "not judged on unseen test data, as the leaders are while the seconds last"
 TIE_RATIO = 0.97  # candidates within this ratio of the best are equal; the simplest is taken
+MOST = sys.float_info.max  # that a metric which is no share may lose
 GOALS: tuple[str, ...] = get_args(SearchGoal)
 # a limit's name, and the field of a candidate that it bounds
 BOUNDED = {
@@ -46,12 +49,12 @@ class Options:
         """Raise unless a search of this workload can use them."""
         if self.goal not in GOALS:
             raise MeasureError(f"goal={self.goal!r} is no goal; choose one of {', '.join(GOALS)}.")
-        drop = self.metric_drop
+        drop, has_units = self.metric_drop, work.smaller_is_better and work.test is not None
         is_number = isinstance(drop, Real) and not isinstance(drop, bool)
-        if not is_number or not 0 <= float(drop) <= 1:
+        if not is_number or not 0 <= float(drop) <= (MOST if has_units else 1):
+            end = "on" if has_units else "to 1, where 0.01 is one point of accuracy"
             raise MeasureError(
-                f"metric_drop={drop!r} is not a loss; give a number from 0 (none) to 1, where 0.01 "
-                "is one point of accuracy."
+                f"metric_drop={drop!r} is not a loss; give a number from 0 (none) {end}."
             )
         if not isinstance(self.may_train, bool):
             raise MeasureError(f"may_train={self.may_train!r} is neither True nor False.")
@@ -239,13 +242,14 @@ def _shut_out(row: Candidate, loss: float, limits: Options) -> dict[str, Any]:
         lost, allowed = f"loses {100 * loss:.3g} points", f"{100 * drop:.3g}"
     else:
         what = "the metric is worse" if is_metric else "the output differs"
-        lost, allowed = f"{what} by {loss:.2g}", f"{drop:.2g}"
+        lost, allowed = f"{what} by {in_figures(loss, 2)}", in_figures(drop, 2)
     allowed = "none" if drop == 0 else allowed
     is_cut = any("prune" in step for step in row.steps)
     is_trained = any("distill" in step for step in row.steps)
     needs_training = is_cut and not is_trained and limits.can_train and not limits.may_train
     until = " until trained, and training is off" if needs_training else f": you allow {allowed}"
-    wider = {"metric_drop": _rounded_up(loss)} if loss <= 1 else None  # no search allows more
+    most = MOST if is_metric and limits.smaller_is_better else 1  # that a search can allow
+    wider = {"metric_drop": _rounded_up(loss)} if loss <= most else None
     return {
         "status": "outside the limits",
         "reason": f"{lost}{until}",
@@ -254,6 +258,6 @@ def _shut_out(row: Candidate, loss: float, limits: Options) -> dict[str, Any]:
 
 
 def _rounded_up(loss: float) -> float:
-    """The least number of two digits that is no smaller."""
+    """The least number of two digits that is no smaller, but for its rounding."""
     scale = 10.0 ** (1 - math.floor(math.log10(loss)))
-    return min(1.0, math.ceil(loss * scale - 1e-9) / scale)
+    return max(loss, math.ceil(loss * scale - 1e-9) / scale)

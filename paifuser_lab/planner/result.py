@@ -100,7 +100,9 @@ def _limit(search: Candidates, row: Candidate) -> Limit:
     allowed = search.metric_drop
     if row.metric_lost is not None:
         return Limit(metric_drop=min(MOST_LOST, max(allowed, row.metric_lost)))
-    error = max(Limit().output_error, allowed, row.relative_error or 0.0)
+    # a drop in a metric's own units is no error of the output
+    error = 0.0 if search.smaller_is_better else allowed
+    error = max(Limit().output_error, error, row.relative_error or 0.0)
     return Limit(metric_drop=allowed, output_error=error)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,20 @@ def is_folder(name: str | Path) -> bool:
     return file_exists(Path(name) / RECIPE)
 
 
+def remove_folder(path: Path) -> None:
+    """Remove a saved model: the files that a save wrote, and the folder if it holds no others."""
+    try:
+        saved = _manifest(path).files
+    except FileError:  # nothing was saved there
+        return
+    for name in (*NEEDED, REPORT):
+        if name in saved:
+            (path / name).unlink(missing_ok=True)
+    (path / MANIFEST).unlink()
+    with suppress(OSError):  # it holds others, or is a link
+        path.rmdir()
+
+
 def read_folder(path: str | Path) -> SavedFolder:
     """Read everything but the weights, after the hash of every file has been verified."""
     path = Path(path)
@@ -196,8 +211,9 @@ def original_of(
     all_options = {**_own_options(folder, origin, options), **options}
     if not trained and origin.name in zoo.names():
         all_options["trained"] = False
-    # earlier folders of programs have 1 where no batch was chosen
-    known = None if is_program(origin.name) and origin.batch == 1 else origin.batch
+    # earlier folders of programs have 1 where no batch was chosen, those of functions any
+    is_own = names_function(origin.name) or (is_program(origin.name) and origin.batch == 1)
+    known = None if is_own else origin.batch
     try:
         return load_named_in_file(
             origin,

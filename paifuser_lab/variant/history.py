@@ -25,7 +25,7 @@ import torch
 from pydantic import ValidationError
 
 from .._files import APP, HISTORY_OFF, history_file
-from ..errors import FileError, first_line
+from ..errors import FileError, MeasureError, first_line
 from ..records import Comparison, Limit, Measurement, ResultPair, ResultRow, Results
 from ..records.record import Frame, frame_of
 from ..records.text import or_dash, readable_ms
@@ -85,6 +85,11 @@ class History(Results):
         """The rows whose model and machine have these words in their names, from a day on such as
         "2026-11-01", of one session.
         """
+        if since:
+            try:
+                since = datetime.fromisoformat(since).isoformat()
+            except ValueError as error:
+                raise MeasureError(f"since={since!r} is no day; write it as 2026-11-01.") from error
         kept = tuple(
             row
             for row in self.rows

@@ -79,6 +79,7 @@ def load(
         elif name.startswith("hf:"):
             work = _from_transformers(name, size, seed, options)
         elif ":" in name:
+            _check_batch(name, batch)
             work = _from_function(name, seed, options)
         else:
             work = _from_zoo(name, size, seed, options)
@@ -135,6 +136,7 @@ def load_named_in_file(
         raise changed(place)
     if trust or not names_function(name):
         return load(name, batch=batch, seed=seed, device=device, trust=trust, **options)
+    _check_batch(name, batch)
     work = _workload_from(followed(name, source), name, seed, options)
     work.origin = _origin(name, batch, seed, options, work)
     target = device_of(device)
@@ -204,6 +206,19 @@ def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Work
         )
     parts = zoo.build(name, batch=batch, seed=seed, **options)
     return Workload(**vars(parts), name=name)
+
+
+def _check_batch(name: str, batch: int | None) -> None:
+    """Refuse a batch for a function or class, which would not see it."""
+    if batch is None:
+        return
+    parts = CodeName.of(name)
+    code, shape = f"{parts.module}:{parts.attribute}", f"{batch}x3x32x32"
+    raise WorkloadError(
+        f"{code} chooses its batch itself; leave batch={batch} out (on the command line: --batch), "
+        f"or add the shapes of the inputs of a model that has none, {code}@{shape} (on the command "
+        f"line: --input {shape})."
+    )
 
 
 def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:

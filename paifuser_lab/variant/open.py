@@ -63,7 +63,7 @@ def load(
         raise weights_alone(str(name))
     asked = {"batch": batch, "seed": seed, "device": device}
     options |= {key: value for key, value in asked.items() if value is not None}
-    if not _means_folder(name):
+    if not means_folder(name):
         if work is not None:
             raise WorkloadError(
                 f"{name!r} is no folder of a saved model, which `work` would be the original of; "
@@ -81,7 +81,7 @@ def load(
     return loaded
 
 
-def _means_folder(name: str | Path) -> bool:
+def means_folder(name: str | Path) -> bool:
     """Whether a name means a folder: by type or spelling, or since one exists and no model does."""
     if is_model_file(str(name)) and not folder_exists(name):
         return False

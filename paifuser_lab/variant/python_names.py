@@ -5,6 +5,7 @@ a class; with `@1x3x32x32` the shapes of the inputs of a model that comes withou
 from __future__ import annotations
 
 import ast
+import hashlib
 import sys
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -22,6 +23,7 @@ RETURNS = (
 )
 MOST_VALUES = 1 << 30  # of an input
 DEFAULT = "make"  # the function of a file that is named without one, and trusted
+SOURCE = "__paifuser_source__"  # the SHA-256 of the text that a module was executed from
 
 
 class CodeName(NamedTuple):
@@ -66,26 +68,35 @@ class CodeName(NamedTuple):
         return module if own and Path(own).resolve() == self.file.resolve() else None
 
     def imported(self) -> ModuleType:
-        """The module, imported; a file under its own name."""
+        """The module, imported; a file under its own name, and again where it was edited."""
         if self.file is None:
             return import_module(self.module)
-        if (module := self.loaded()) is not None:
-            return module
-        name = self.module_name
+        name, known = self.module_name, self.loaded()
+        before = None if known is None else vars(known).get(SOURCE)
+        if known is not None and before is None:
+            return known  # the user's own import
         if not file_exists(self.file):
             raise FileError(f"There is no file {self.module!r}.")
-        if name in sys.modules or name in sys.stdlib_module_names:
+        if known is None and (name in sys.modules or name in sys.stdlib_module_names):
             raise UnknownModelError(
                 f"{self.module} would be the module '{name}', and another one is called that; "
                 "rename the file."
             )
+        source = self.file.read_bytes()
+        executed = hashlib.sha256(source).hexdigest()
+        if known is not None and executed == before:
+            return known
         spec = spec_from_file_location(name, self.file)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
         module = sys.modules[name] = module_from_spec(spec)
+        setattr(module, SOURCE, executed)
         try:
-            spec.loader.exec_module(module)
+            # the text itself: its loader may take the compiled code of an earlier edit
+            exec(compile(source, self.file, "exec", dont_inherit=True), vars(module))
         except BaseException:
             del sys.modules[name]
+            if known is not None:
+                sys.modules[name] = known
             raise
         return module
 

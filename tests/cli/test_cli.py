@@ -7,18 +7,22 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import paifuser_lab as lab
+from paifuser_lab import Workload
 from paifuser_lab._files import asset
 from paifuser_lab.cli import jupyterlab, program
 from paifuser_lab.cli.search import _write
-from paifuser_lab.planner import searching
+from paifuser_lab.errors import StepError
+from paifuser_lab.planner import SearchResult, searching
 from paifuser_lab.planner.space import Space
 from paifuser_lab.records import TrainingFormats
+from tests.support.models import Small, images
 
 
 def test_models_are_listed_a_line_each(command):
@@ -81,9 +85,23 @@ def test_a_search_leaves_recipe_record_page_and_model(command, tmp_path, monkeyp
     recipe = lab.Recipe.load(tmp_path / "best" / "recipe.yaml")
     assert recipe == found.best and recipe.workload == name
     assert (tmp_path / "best" / "model").exists() == bool(found.best.steps)
-    (tmp_path / "best" / "model").mkdir(exist_ok=True)
-    _write(lab.load("resnet18-tiny"), found.model_copy(update={"rows": ()}), tmp_path / "best")
+    work = lab.load("resnet18-tiny")
+    lab.apply(work, lab.Recipe(["fold"])).save(tmp_path / "best" / "model")
+    _write(work, found.model_copy(update={"rows": ()}), tmp_path / "best")
     assert not (tmp_path / "best" / "model").exists()
+
+
+def test_a_search_that_finds_nothing_leaves_what_it_did_not_save(tmp_path):
+    found = SearchResult(
+        workload="small", goal="latency", metric_drop=0.01, may_train=False, seconds=1, took_s=1,
+        machine="m", planned=0,
+    )  # fmt: skip
+    work, model = Workload(Small().eval(), images(), name="small"), tmp_path / "model"
+    lab.apply(work, lab.Recipe(["fold"])).save(model)
+    (model / "net.py").write_text("mine")
+    for _ in range(2):
+        _write(work, found, tmp_path)
+        assert [path.name for path in model.iterdir()] == ["net.py"]
 
 
 def test_a_plan_can_be_saved_and_read_back(command, tmp_path):
@@ -200,6 +218,24 @@ def test_a_training_goes_on_with_the_plan_that_its_checkpoint_was_made_with(
         code, out, err = command(*arguments, "--precision", "auto", "--learning-rate", 0.01)
         assert code == 0, err
     assert "nothing was trained anew" in out and len(plans) == 1
+
+
+def test_the_rate_is_found_as_the_model_is_trained(command, monkeypatch):
+    given = []
+
+    def find_rate(work, **options):
+        given.append(options)
+        raise StepError("enough is known")
+
+    plan = SimpleNamespace(is_within=True, layers=("first",))
+    planner = "paifuser_lab.planner.training.plan_checkpoints"
+    monkeypatch.setattr(planner, lambda *given, **options: plan)
+    monkeypatch.setattr(lab, "find_rate", find_rate)
+    limited = ("--memory-limit", "2 GB", "--precision", "bf16", "--seed", 3)
+    code, _, err = command("train", "tests.support.training_runs:work", *limited)
+    assert code == 2 and "enough is known" in err
+    known = {"checkpointed": ("first",), "precision": "bf16", "optimizer": "adamw", "seed": 3}
+    assert given[0].items() >= known.items()
 
 
 def test_the_seed_of_a_training_seeds_the_weights_that_a_function_makes(command, tmp_path):
@@ -353,6 +389,8 @@ def test_history_lists_what_was_measured_and_prints_a_recipe(command, monkeypatc
     assert code == 0 and "Only A has" in out
     code, out, _ = command("history", "other")
     assert code == 0 and "nothing has been measured" in out
+    code, _, error = command("history", "--since", "2026-11-1")
+    assert code == 2 and "is no day; write it as 2026-11-01" in error
     code, _, error = command("history", "--recipe", 7)
     assert code == 2 and "There is no result 7" in error
 

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import paifuser_lab as lab
+from paifuser_lab.cli.export import _comparison, load_subject
 from paifuser_lab.cli.program import app
 from paifuser_lab.records import Exporters
 
@@ -42,3 +43,16 @@ def test_options_of_a_deployment_are_refused_without_one(tmp_path):
     done = CliRunner().invoke(app, command)
     assert done.exit_code and not list(tmp_path.iterdir())
     assert "--mean is for --deploy" in " ".join(str(done.output or done.exception).split())
+
+
+def test_a_name_of_the_zoo_is_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = (lab.Measurement(name="baseline", threads=1),)
+    known = lab.Comparison(workload="w", machine="m", baseline="baseline", rounds=1, rows=rows)
+    lab.apply(lab.load("resnet18-tiny"), lab.Recipe(["fold"])).save("resnet18-tiny", known)
+    for name, kind, report in (
+        ("resnet18-tiny", lab.Workload, None),
+        ("./resnet18-tiny", lab.Variant, known),
+    ):
+        assert isinstance(load_subject(name, trust=False), kind)
+        assert _comparison(name, None) == report

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from safetensors.torch import save_file, save_model
 from torch import nn
 
 import paifuser_lab as lab
@@ -103,6 +103,14 @@ def test_tied_weights_are_stored_once_and_still_tied(tmp_path: Path) -> None:
     assert path.stat().st_size < weights_bytes(model) + 7 * 4 * 4 + 600, (
         "the file has the table once"
     )
+
+
+def test_tied_weights_that_safetensors_saved_are_loaded_and_still_tied(tmp_path: Path) -> None:
+    model, other = Tied(), Tied()
+    save_model(model, str(tmp_path / "w.safetensors"), {"format": "pt"})
+    load_weights(other, tmp_path / "w.safetensors")
+    assert other.head.weight is other.table.weight
+    assert weights_hash(other) == weights_hash(model) and torch.equal(other(x := ids()), model(x))
 
 
 class Expanded(nn.Module):

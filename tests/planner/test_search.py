@@ -8,6 +8,7 @@ import math
 import random
 import time
 from collections import UserDict
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
@@ -261,6 +262,27 @@ def test_what_is_outside_stays_listed_after_the_ranked_with_what_would_allow_it(
     found = ranked([row("refused", status="refused"), outside, row("in")], "latency")
     assert [candidate.label for candidate in found] == ["in", "a", "refused"]
     assert [candidate.rank for candidate in found] == [1, None, None]
+
+
+def test_a_metric_that_is_better_when_smaller_may_lose_more_than_one(work):
+    def distance(predict: Any, test: Any) -> float:
+        return 300.0
+
+    options = SearchOptions(metric_drop=50, smaller_is_better=True)
+    with pytest.raises(MeasureError, match=r"from 0 \(none\) to 1, where 0.01 is one point"):
+        options.check(work)
+    distance.smaller_is_better = True  # type: ignore[attr-defined]
+    work.metric, work.test = distance, [torch.zeros(1)]
+    options.check(work)
+    with pytest.raises(MeasureError, match=r"metric_drop=inf .* from 0 \(none\) on\."):
+        replace(options, metric_drop=math.inf).check(work)
+    none = replace(options, metric_drop=0)
+    outside = with_status(row(metric=543.0, metric_lost=243.0), none, None)
+    assert outside.reason == "the metric is worse by 240: you allow none"
+    assert outside.allow == {"metric_drop": 250.0}
+    assert with_status(outside, replace(options, **outside.allow), None).status == "measured"
+    endless = with_status(row(metric=math.inf, metric_lost=math.inf), none, None)
+    assert endless.status == "outside the limits" and endless.allow is None
 
 
 @pytest.mark.parametrize("loss", [1.01e-3, 0.0123, 0.0999, 0.5, 0.991])

@@ -65,7 +65,9 @@ def test_rows_are_narrowed_down_by_model_machine_day_and_session():
     past = lab.history()
     machine = past[1].machine
     assert past.where(model="NE", machine=machine[:6], session=remembering.SESSION).rows
-    assert past.where(since=past[1].when[:10]).rows and not past.where(since="2999").rows
+    day = past[1].when[:10]
+    assert past.where(since=day).rows and past.where(since=day.replace("-", "")).rows
+    assert not past.where(since="2999-01-01").rows
     assert not past.where(model="other").rows and not past.where(machine="other").rows
     assert not past.where(session="other").rows
 

@@ -14,6 +14,7 @@ import paifuser_lab as lab
 from paifuser_lab.cli.loading import named
 from paifuser_lab.errors import FileError, MissingExtraError, UnknownModelError, WorkloadError
 from paifuser_lab.model.weights import save_weights, weights_hash
+from paifuser_lab.variant.python_names import SOURCE
 
 MODULE = """
 import torch
@@ -143,6 +144,38 @@ def test_a_file_is_named_with_what_in_it_makes_the_model(
     again = lab.load(f"../{here}.py:pair")
     assert type(again.model) is type(work.model) and again.inputs.tensors[0].shape == (1, 4)
     assert lab.load(str(folder / f"{here}.py:work")).name == "mine"
+
+
+def test_a_file_that_was_edited_is_run_again(here: str) -> None:
+    file, name = Path(f"{here}.py"), f"{here}.py:pair"
+    text = file.read_text()
+    lab.load(name)
+    first = sys.modules[here]
+    assert lab.load(name).inputs.tensors[0].shape == (1, 4) and sys.modules[here] is first
+    file.write_text(text.replace("width=4", "width=7"))
+    assert lab.load(name).inputs.tensors[0].shape == (1, 7)
+    file.write_text(f"{text}def wider():\n    return pair(8)\n")
+    assert lab.load(f"{here}.py:wider").inputs.tensors[0].shape == (1, 8)
+    last = sys.modules[here]
+    file.write_text("def pair(:\n")
+    with pytest.raises(UnknownModelError, match="SyntaxError"):
+        lab.load(name)
+    assert sys.modules[here] is last
+    del vars(last)[SOURCE]  # as where the user imports it
+    assert lab.load(name).inputs.tensors[0].shape == (1, 4) and sys.modules[here] is last
+
+
+def test_a_function_is_given_no_batch_which_it_would_not_see(here: str) -> None:
+    for name in (f"{here}:pair", f"{here}.py:Two@2x3,2x3"):
+        with pytest.raises(WorkloadError, match="chooses its batch itself; leave batch=32 out"):
+            lab.load(name, batch=32)
+    work = lab.load(f"{here}:work")
+    assert work.origin is not None
+    work.origin = work.origin.model_copy(update={"batch": 32})  # as earlier versions kept it
+    folder = lab.apply(work, lab.Recipe([])).save("mine")
+    assert lab.load(folder).output().shape == lab.load(folder, trust=True).output().shape == (1, 2)
+    with pytest.raises(FileError, match=r"cannot be loaded here: .*leave batch=3 out"):
+        lab.load(folder, batch=3)
 
 
 def test_a_folder_s_name_may_have_an_at_sign(here: str) -> None:

@@ -136,6 +136,9 @@ def test_a_candidate_that_was_allowed_is_within_the_limit_of_its_recipe():
     assert limit.output_error == 0.25
     with_labels = candidate("Half", {"layout": {}}, relative_error=0.25, metric_lost=0.03)
     assert recipe_of(candidates(with_labels), "Half", "small").limit == Limit(metric_drop=0.03)
+    exact = candidates(candidate("Half", {"layout": {}}, relative_error=0.0))
+    exact = exact.model_copy(update={"metric_drop": 250.0, "smaller_is_better": True})
+    assert recipe_of(exact, "Half", "small").limit == Limit(metric_drop=250.0)
 
 
 def test_only_what_was_measured_can_be_applied():
@@ -191,11 +194,11 @@ def test_a_loss_has_a_sign_and_is_in_points_or_it_is_the_output_error(changes, t
 
 
 def test_a_metric_that_is_no_share_is_a_plain_number_with_its_change_in_percents():
-    out = {"rank": None, "status": "outside the limits", "allow": {"metric_drop": 0.5}}
+    out = {"rank": None, "status": "outside the limits", "allow": {"metric_drop": 250.0}}
     worse = candidate("Fold", FOLD, **out, metric=26.4, metric_lost=2.4)
     (row,) = shown(worse, metric_name="perplexity", smaller_is_better=True)
     assert row["Perplexity"] == {"text": "26.4 +10 %", "tone": "bad"}
-    assert row[""]["text"] == "Allow 0.5"
+    assert row[""]["text"] == "Allow 250"
     (sharper,) = shown(candidate("Fold", FOLD, metric=30.0, metric_lost=-5.0), metric_name="psnr")
     assert sharper["Psnr"] == {"text": "30 +20 %", "tone": "good"}
     about = {"metric": len, "test": [0], "train": None, "metric_name": "perplexity"}

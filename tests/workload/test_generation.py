@@ -298,6 +298,10 @@ def test_integers_in_a_file_are_those_of_the_variant(work, rounded, tmp_path):
     torch.testing.assert_close(read, live, rtol=1e-3, atol=1e-5)  # scales are in fp16
     assert stored.tensor_type.name == "Q4_0"
     assert "Q4_0" in lab.load(str(tmp_path / "tiny.gguf")).notes[0]
+    mine = lab.load(rounded.save(tmp_path / "mine"))
+    lab.export(mine, "gguf", tmp_path / "mine.gguf", seconds=0)
+    again = {t.name: t.data.tobytes() for t in gguf.GGUFReader(tmp_path / "mine.gguf").tensors}
+    assert again == {name: tensor.data.tobytes() for name, tensor in tensors.items()}
 
 
 def test_a_shared_embedding_is_in_a_file_once_with_the_integers_of_the_variant(tmp_path):

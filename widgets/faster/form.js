@@ -57,7 +57,7 @@ export class SearchForm {
 
   readLoss() {
     const value = Math.max(0, Number(this.loss.value) || 0);
-    this.set({ metric_drop: Math.min(1, this.inPoints ? value / 100 : value) });
+    this.set({ metric_drop: this.inPoints ? Math.min(1, value / 100) : value });
   }
 
   /**

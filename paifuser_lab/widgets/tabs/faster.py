@@ -10,7 +10,7 @@ from ...planner.result import recipe_of
 from ...records import Candidate, readable_bytes
 from ...records.quality import UNUSABLE, readable_interval
 from ...records.table import Table
-from ...records.text import readable_ms, readable_ratio
+from ...records.text import in_figures, readable_ms, readable_ratio
 from ...session.state import State
 from ..section import Bench, Context, Request, Section
 from ..wire import cell
@@ -131,7 +131,7 @@ def _action(found: SearchResult, row: Candidate) -> Any:
     if row.allow:
         in_points = row.metric_lost is not None and found.is_share
         drop = row.allow.get("metric_drop", 0) * (100 if in_points else 1)
-        text = "Allow training" if row.allow.get("may_train") else f"Allow {drop:.2g}"
+        text = "Allow training" if row.allow.get("may_train") else f"Allow {in_figures(drop, 2)}"
         ask = {"do": "faster", **row.allow}
         return cell(text, ask=ask, hint="search again with it", look="pf-button")
     slower = row.word == "slower"
