@@ -29,11 +29,12 @@ from paifuser_lab.views import (
     fusion_map,
     generation,
     hardware,
+    heat_scale,
     memory_fit,
     results,
 )
 from paifuser_lab.views.picture import NARROWEST_PAGE, WIDEST_NAME, Axis, text_width
-from paifuser_lab.views.style import DARK, LIGHT
+from paifuser_lab.views.style import DARK, GROUPS, LIGHT
 from tests.support.colours import contrast
 from tests.support.drawn import ACCELERATION, COMPARISON, HARDWARE, RECORDS, renamed
 
@@ -297,6 +298,12 @@ def test_every_colour_of_text_and_marks_stands_out_from_the_paper(theme):
         contrast(colour, theme.paper) > 3
         for colour in (theme.faint, theme.main, theme.good, theme.bad)
     )
+
+
+def test_a_dark_page_replaces_no_colour_of_a_group_or_of_a_text_on_a_heat_map():
+    inks = {heat_scale.ink_on(step, LIGHT) for step in range(len(heat_scale.RAMP))}
+    assert len(set(GROUPS)) == 7 and len(inks) == 2
+    assert not {*GROUPS, *inks} & set(LIGHT.variables)
 
 
 FORMULA = "$x_{$"  # the beginning of one
