@@ -14,10 +14,13 @@ from paifuser_lab.records import (
     Ceiling,
     Fusion,
     FusionMap,
+    GenerationRow,
     Hardware,
     Record,
     ResultRow,
     Results,
+    Speculation,
+    SpeculationRow,
     SwitchStatus,
 )
 from paifuser_lab.records.generation import Phase
@@ -275,6 +278,21 @@ def test_generated_texts_show_where_they_part_from_the_original_and_rates_the_ve
     assert compared.rows[1].early_and_late == (200, 125)
     assert list(sizes.marks[0].x2) == [4000, 1000]
     assert list(sizes.marks[1].texts) == ["4 kB · perplexity 20.09", "1 kB · perplexity 22.20"]
+
+
+def test_tokens_a_second_of_a_slow_model_keep_three_figures():
+    slow = Phase(ms=413, tokens_per_s=1e3 / 413)
+    row = GenerationRow(name="net", engine="torch", threads=1, prefill=slow, decode=slow,
+                        pace=((1, 400.0), (2, 413.0), (3, 420.0)))  # fmt: skip
+    compared = RECORDS["GenerationComparison"].model_copy(update={"rows": (row,)})
+    (cells,) = compared.table()
+    assert (cells["tokens/s"], cells["prompt tokens/s"]) == ("2.42", "2.42")
+    assert cells["first → last third"] == "2.5 → 2.38"
+    assert list(generation.picture(compared).panels[0].marks[1].texts) == ["2.42"]
+    drafted = SpeculationRow(draft_tokens=0, drafted=0, accepted=0, calls=4, token_ms=413)
+    guessed = Speculation(workload="net", draft="small", machine="m", prompt_tokens=8,
+                          new_tokens=4, rounds=1, rows=(drafted,))  # fmt: skip
+    assert guessed.table()[0]["tokens/s"] == "2.42"
 
 
 def test_a_record_without_a_drawing_is_named():
