@@ -25,6 +25,7 @@ from ..records import (
 )
 from ..records.hardware import rate_field
 from ..records.quality import STATES
+from ..records.text import readable_rate
 from ..workload import Derived, Workload, running, workload_of
 from .layers import RUNS, SECONDS, profile_in_turn
 
@@ -101,8 +102,8 @@ def _why_not(
     is_known = rate_field(row.dtype) and rate_field(before.dtype)
     if row.dtype != before.dtype and is_known:
         facts.append(
-            f"This machine computes {now or 0:.3g} GFLOP/s in {row.dtype} and {then or 0:.3g} in "
-            f"{before.dtype}."
+            f"This machine computes {readable_rate(now or 0.0)} GFLOP/s in {row.dtype} and "
+            f"{readable_rate(then or 0.0)} in {before.dtype}."
         )
     copies, copied = _copies_ms(row), _copies_ms(before)
     if copies > copied + NOISE * row.total_ms:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from ..records import LayerProfile, Profile, Reason, counted, readable_bytes
-from ..records.text import in_figures, three_figures
+from ..records.text import in_figures, readable_rate, three_figures
 from .alternatives import MIN_RATE_RATIO
 from .compared import COPIES
 from .expected import expected, is_calibrated, is_foldable, is_fusable
@@ -30,7 +30,7 @@ def _roof(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
         yield Reason(
             topic="roof",
             sentence=(
-                f"Limited by arithmetic: {row.gflops:.3g} GFLOP/s, {share:.0%} of what "
+                f"Limited by arithmetic: {readable_rate(row.gflops)} GFLOP/s, {share:.0%} of what "
                 f"{_device(profile)}."
             ),
         )
@@ -40,7 +40,7 @@ def _roof(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
             topic="roof",
             sentence=(
                 f"Limited by memory: it reads and writes {readable_bytes(row.moved_bytes)} at "
-                f"{row.gbs:.3g} GB/s, {share:.0%} of what {_device(profile)}{cached}."
+                f"{readable_rate(row.gbs)} GB/s, {share:.0%} of what {_device(profile)}{cached}."
             ),
         )
     elif row.verdict == "overhead":
@@ -75,8 +75,9 @@ def _slow_path(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
         topic="slow path",
         sentence=(
             f"A slow path: {names} moves {readable_bytes(row.moved_bytes)} at "
-            f"{row.gbs or 0.0:.3g} GB/s and computes {row.gflops or 0.0:.3g} GFLOP/s, "
-            f"{row.roof_share:.1%} of what {_device(profile)}{beside}; overhead is not the cause."
+            f"{readable_rate(row.gbs or 0.0)} GB/s and computes {readable_rate(row.gflops or 0.0)} "
+            f"GFLOP/s, {row.roof_share:.1%} of what {_device(profile)}{beside}; overhead is not "
+            "the cause."
         ),
     )
 

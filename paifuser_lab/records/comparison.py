@@ -193,17 +193,20 @@ class Comparison(TableRecord):
             and row.size_bytes is not None
             and (row.name == self.baseline or not row.name.startswith("baseline · "))
         ]
-        if not rows:
+        metrics = [row.metric for row in rows if row.metric is not None]
+        has_metric = len(metrics) == len(rows) and any(map(math.isfinite, metrics))
+        bargains = [_bargain(row, has_metric=has_metric) for row in rows]
+        placed = tuple(row for row in bargains if math.isfinite(row.worth))
+        if not placed:
             raise MeasureError(
-                f"No row of the comparison of {self.workload} has a latency and a size; let it run "
-                "to its end."
+                f"No row of the comparison of {self.workload} has a latency, a size and a finite "
+                "metric or output error; let it run to its end."
             )
-        has_metric = all(row.metric is not None for row in rows)
         return TradeOff(
             title=self.title,
             unit=(self.metric_name or "metric") if has_metric else "closeness",
             smaller_is_better=has_metric and self.smaller_is_better,
-            bargains=tuple(_bargain(row, has_metric=has_metric) for row in rows),
+            bargains=placed,
         )
 
     @property

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from .quality import Quality, Verdict, verdict
 from .record import AboutWorkload, Record, TableRecord, row_of
-from .text import readable_bytes, readable_ms, readable_share, without_empty
+from .text import readable_bytes, readable_ms, readable_rate, readable_share, without_empty
 
 
 class Phase(Record):
@@ -105,7 +105,7 @@ class GenerationComparison(TableRecord):
         def cells(phase: Phase | None) -> tuple[str, str]:
             if phase is None:
                 return "", ""
-            return readable_ms(phase.ms), f"{phase.tokens_per_s:,.0f}"
+            return readable_ms(phase.ms), readable_rate(phase.tokens_per_s)
 
         (prefill_ms, prompt_rate), (token_ms, rate) = cells(row.prefill), cells(row.decode)
         ends = row.early_and_late
@@ -117,7 +117,7 @@ class GenerationComparison(TableRecord):
             "prompt tokens/s": prompt_rate,
             "ms a token": token_ms,
             "tokens/s": rate,
-            "first → last third": "" if not ends else f"{ends[0]:,.0f} → {ends[1]:,.0f}",
+            "first → last third": " → ".join(map(readable_rate, ends or ())),
             "weights": "" if row.size_bytes is None else readable_bytes(row.size_bytes),
             "perplexity": "" if row.perplexity is None else f"{row.perplexity:.2f}",
             "agrees": "" if row.agreement is None else readable_share(row.agreement),

@@ -11,7 +11,7 @@ from .hardware import Ceiling
 from .overlay import save_overlay
 from .profile_tree import Bound, LayerProfile, OperatorProfile, ProfileTree
 from .record import AboutWorkload, Frame, Record, frame_of
-from .text import readable_bytes, readable_count, text_table, view
+from .text import readable_bytes, readable_count, readable_rate, text_table, view
 
 # operators between layers with a smaller share are only in `profile.operators`
 SHOWN_SHARE = 0.002
@@ -92,8 +92,8 @@ def _ms(value: float, profile: ProfileTree) -> str:
 def _reached(row: LayerProfile) -> str:
     """The rate that the layer reached, in the unit of its roof."""
     if row.verdict == "memory" and row.gbs:
-        return f"{row.gbs:.3g} GB/s"
-    return f"{row.gflops:.3g} GFLOP/s" if row.gflops else ""
+        return f"{readable_rate(row.gbs)} GB/s"
+    return f"{readable_rate(row.gflops)} GFLOP/s" if row.gflops else ""
 
 
 def _bound(row: LayerProfile, profile: ProfileTree) -> str:

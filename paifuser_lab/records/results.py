@@ -145,7 +145,7 @@ class Results(TableRecord):
     @property
     def frontier(self) -> tuple[int, ...]:
         """The rows that no other one beats in both speed and accuracy, the fastest first."""
-        if not self.measured:
+        if all(self.worth(row) is None for row in self.measured):
             return ()
         kept = {row.number for row in self.measured if row.is_within_limit}
         trade_off = self.trade_off
@@ -154,8 +154,11 @@ class Results(TableRecord):
         return tuple(int(row.name) for row in unbeaten)
 
     def worth(self, row: ResultRow) -> float | None:
-        """A row's metric (None where it was stopped before), else 1 − its output error."""
-        return row.metric if self.has_metric else 1 - (row.relative_error or 0.0)
+        """A row's metric (None where it was stopped before), else 1 − its output error; None if it
+        is not finite.
+        """
+        worth = row.metric if self.has_metric else 1 - (row.relative_error or 0.0)
+        return worth if worth is not None and math.isfinite(worth) else None
 
     def pair(self, first: int, second: int) -> ResultPair:
         """Compare two rows by the ratio of their speed-ups, with an interval of both doubts."""
@@ -222,8 +225,8 @@ class Results(TableRecord):
 
     @property
     def has_metric(self) -> bool:
-        """Whether a row has a metric; else the distance of the outputs is compared."""
-        return any(row.metric is not None for row in self.measured)
+        """Whether a row has a finite metric; else the distance of the outputs is compared."""
+        return any(math.isfinite(row.metric) for row in self.measured if row.metric is not None)
 
     @property
     def is_share(self) -> bool:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from .quality import Quality, Verdict, verdict
 from .record import AboutWorkload, Record, TableRecord
-from .text import readable_ms, readable_share
+from .text import readable_ms, readable_rate, readable_share
 
 
 class SpeculationRow(Record):
@@ -63,7 +63,7 @@ class Speculation(TableRecord):
                 "accepted": readable_share(row.acceptance),
                 "tokens a call": f"{self.new_tokens / row.calls:.2f}",
                 "ms a token": readable_ms(row.token_ms),
-                "tokens/s": f"{1e3 / row.token_ms:.0f}",
+                "tokens/s": readable_rate(1e3 / row.token_ms),
                 "note": self.verdict(row).sentence if row.draft_tokens else "greedy decoding",
             }
             for row in self.rows

@@ -207,7 +207,7 @@ def _(mark: Dots, axes: Plot) -> None:
     for x, y, shape, size, tone, tooltip in zip(
         mark.x, mark.y, shapes, sizes, tones, tooltips, strict=True
     ):
-        if math.isnan(x) or math.isnan(y):
+        if not (_has_place(x, axes.get_xscale()) and _has_place(y, axes.get_yscale())):
             continue
         look: dict[str, Any] = {"marker": SHAPES[shape], "markersize": size}
         if shape in ("ring", "cross", "plus", "tick"):
@@ -263,6 +263,10 @@ def _(mark: Names, axes: Plot) -> None:
         by = [72 / PIXELS_PER_INCH * pixels for pixels in by]
         look: dict[str, Any] = {"color": tone, "ha": "center", "va": "center", "arrowprops": line}
         axes.note(visible(text), (x, y), (by[0], by[1]), **look)
+
+
+def _has_place(value: float, scale: str) -> bool:
+    return math.isfinite(value) and (scale != "log" or value > 0)
 
 
 def _rows(*columns: Column) -> list[tuple[float, ...]]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from ..records import GenerationComparison, counted
 from ..records.generation import GenerationRow, Phase
-from ..records.text import readable_bytes, readable_ms
+from ..records.text import readable_bytes, readable_ms, readable_rate
 from .picture import Axis, Panel, Picture, Tips
 
 ROW_HEIGHT = 26  # pixels of the page
@@ -68,7 +68,7 @@ def _rate(phase: Phase | None) -> str:
     if phase is None:
         return ""
     faster = "" if phase.interval is None else f" · {phase.speedup:.2f} ×"
-    return f"{phase.tokens_per_s:,.0f}{faster}"
+    return f"{readable_rate(phase.tokens_per_s)}{faster}"
 
 
 def _sizes(rows: list[GenerationRow]) -> Panel:

@@ -102,9 +102,9 @@ def ramp_of(theme: Theme) -> tuple[str, ...]:
 
 
 def ink_on(step: int, theme: Theme) -> str:
-    """The colour of a text on a step's colour; -1 is the paper."""
+    """The colour of a text on a step's colour, none that a dark page replaces; -1 is the paper."""
     is_light = step <= 4 if theme is DARK else step >= 6
-    return theme.ink if step < 0 else "#ffffff" if is_light else "#111111"
+    return theme.ink if step < 0 else "#fefefe" if is_light else "#111111"
 
 
 def _rounded(value: float, *, up: bool) -> float:

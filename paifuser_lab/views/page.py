@@ -13,7 +13,7 @@ from ..records import (
     readable_count,
 )
 from ..records.profile import profile_tree
-from ..records.text import readable_ms, readable_range, view
+from ..records.text import readable_ms, readable_range, readable_rate, view
 from . import canvas
 from . import memory_snapshot as snapshot_view
 from . import profile as profile_figure
@@ -68,7 +68,7 @@ def _facts(profile: Profile) -> list[Fact]:
     root = profile.root
     flops, rate = root.total_flops, ""
     if profile.latency_ms:
-        rate = f"{flops / profile.latency_ms / 1e6:.3g} GFLOP/s"
+        rate = f"{readable_rate(flops / profile.latency_ms / 1e6)} GFLOP/s"
     backward = f"{readable_ms(root.backward_total_ms)} ms" if root.backward_total_ms else ""
     latency = f"{readable_ms(profile.latency_ms)} ms"
     facts = [
@@ -93,11 +93,12 @@ def _measured(profile: Profile) -> list[str]:
 def _ceilings(profile: Profile) -> str:
     ceiling = profile.ceiling
     listed = ", ".join(
-        f"{rate:.3g} G{'' if name == 'int8' else 'FL'}OP/s in {name}"
+        f"{readable_rate(rate)} G{'' if name == 'int8' else 'FL'}OP/s in {name}"
         for name, rate in ceiling.rates.items()
     )
     of_threads = f" of {counted(ceiling.threads, 'thread')}" if profile.device == "cpu" else ""
-    return f"the roofs{of_threads}: {listed}, and {ceiling.bandwidth_gbs:.3g} GB/s from memory"
+    width = readable_rate(ceiling.bandwidth_gbs)
+    return f"the roofs{of_threads}: {listed}, and {width} GB/s from memory"
 
 
 def snapshot_report(snapshot: MemorySnapshot) -> str:

@@ -202,7 +202,7 @@ class Heat(Mark):
 
 @dataclass(frozen=True)
 class Dots(Mark):
-    """Points, each in a shape that tells what it is without colours."""
+    """Points in shapes that tell what they are without colours; without a place there is none."""
 
     x: Column
     y: Column

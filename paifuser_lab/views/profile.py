@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..records import LayerProfile, Profile
-from ..records.text import three_figures
+from ..records.text import readable_rate, three_figures
 from .picture import Axis, Boxes, Key, Labels, Panel, Picture, Tips, text_width
 
 MAX_LAYERS = 12
@@ -151,5 +151,5 @@ def _text(row: LayerProfile, profile: Profile) -> str:
 
 def _about(row: LayerProfile) -> str:
     rates = ((row.gflops, "GFLOP/s"), (row.gbs, "GB/s"), (row.intensity, "FLOP/byte"))
-    known = [f"{value:.3g} {unit}" for value, unit in rates if value]
+    known = [f"{readable_rate(value)} {unit}" for value, unit in rates if value]
     return " · ".join(known + ([f"bound by {row.verdict}"] if row.verdict else []))

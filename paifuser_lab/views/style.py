@@ -54,7 +54,8 @@ class Theme(NamedTuple):
         return TONES.get(name) or str(getattr(self, name))
 
 
-GROUPS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8f94")
+# none is a colour of `LIGHT`: a dark page replaces those
+GROUPS = ("#0072b3", "#e69f00", "#009e73", "#cc79a8", "#56b4e9", "#d55e01", "#8a8f95")
 TONES = {f"group-{index}": colour for index, colour in enumerate(GROUPS)}
 # of memory → its tone
 CATEGORIES = {

@@ -63,25 +63,23 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
 
     def twin(self) -> str:
         """Static HTML for places without widgets: the record's figure and its table."""
-        parts = []
-        if type(self.record).__name__ in DRAWERS:
-            shown = self.figure()._repr_mimebundle_()
-            parts.append(shown.get("text/html") or "")
-        return "".join([*parts, self._table()])
+        return self._picture() + self._table()
 
     def brief_twin(self) -> str:
         """The static HTML that the live widget, which waits for it, replaces."""
         brief = getattr(self.record, "brief_html", None)
         if brief is not None:
             return str(brief())
-        picture = ""
-        if type(self.record).__name__ in DRAWERS:
-            drawing = self.figure()
-            picture = image(drawing.png(), "plain", str(drawing.get_label()))
         table = self._table()
         if len(table) > MAX_TABLE_LENGTH:
             table = f"<pre>{html.escape(repr(self))}; its table is its frame</pre>"
-        return picture + table
+        return self._picture() + table
+
+    def _picture(self) -> str:
+        if type(self.record).__name__ not in DRAWERS:
+            return ""
+        drawing = self.figure()
+        return image(drawing.png(), "plain", str(drawing.get_label()))
 
     def _table(self) -> str:
         table = getattr(self.record, "_repr_html_", None)
@@ -89,10 +87,8 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         if is_static():
-            picture = (
-                self.figure()._repr_mimebundle_() if type(self.record).__name__ in DRAWERS else {}
-            )
-            return {"text/html": self.twin(), "text/plain": repr(self), **picture}
+            # a figure beside the HTML would not be seen: Jupyter and nbconvert prefer HTML
+            return {"text/html": self.twin(), "text/plain": repr(self)}
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
         return {**data, "text/plain": repr(self), "text/html": self.brief_twin()}, metadata

@@ -39,20 +39,23 @@ def is_kept(cell):
 
 
 @pytest.mark.parametrize(
-    ("names", "model", "loaded", "score", "said"),
+    ("names", "model", "loaded", "score", "is_less_better", "said"),
     [
-        (("resnet18",), "", "resnet18-digits", 0.997, "accuracy on the test data: 99.7%"),
-        (("resnet18", REAL), "", REAL, 1.0, "accuracy on the test data: 100.0%"),
-        ((REAL,), "vit-s", "vit-s", None, "no metric on test data"),
+        (("resnet18",), "", "resnet18-digits", 0.997, False, "accuracy on the test data: 99.7%"),
+        (("resnet18",), "", "resnet18-digits", 3.5, False, "accuracy on the test data: 3.5\n"),
+        (("resnet18",), "", "resnet18-digits", 0.25, True, "accuracy on the test data: 0.25\n"),
+        (("resnet18", REAL), "", REAL, 1.0, False, "accuracy on the test data: 100.0%"),
+        ((REAL,), "vit-s", "vit-s", None, False, "no metric on test data"),
     ],
 )
 def test_the_tour_is_about_a_real_network_if_its_package_is_installed(
-    names, model, loaded, score, said, monkeypatch, capsys
+    names, model, loaded, score, is_less_better, said, monkeypatch, capsys
 ):
     tour = nbformat.read(asset("notebooks/00_tour.ipynb"), as_version=4)
     (load,) = (cell.source for cell in tour.cells if "work = lab.load" in cell.source)
     monkeypatch.setattr(lab, "models", lambda: names)
     facts = {"metric_name": score and "accuracy", "evaluate": lambda: score}
+    facts["smaller_is_better"] = is_less_better
     monkeypatch.setattr(lab, "load", lambda name, **options: SimpleNamespace(name=name, **facts))
     given = {"model": model, "trust": False}
     exec(load, given)

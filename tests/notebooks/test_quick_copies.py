@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 
 import paifuser_lab as lab
+from paifuser_lab.records import Measurement
 from tests.support.quick_notebooks import AT_MOST, NAMED, NOTEBOOKS, main
 
 
@@ -60,6 +62,19 @@ def test_the_language_notebook_saves_what_it_measured_before_it_tries_what_may_b
     may_refuse = [place("lab.speculate("), place("lab.export(")]
     assert place("done = ") + 1 == place("done.save") < min(may_refuse)
     assert all("except lab.PaifuserError" in cells[at].source for at in may_refuse)
+
+
+def test_the_attention_notebook_asks_the_workload_what_a_layer_loses_of_the_metric():
+    cells = nbformat.read(NOTEBOOKS / "60_attention.ipynb", as_version=4).cells
+    (cell,) = (cell.source for cell in cells if "unharmed = " in cell.source)
+    metrics = {"baseline": 1.0, "better": 0.9, "worse": 1.1, "failed": None}
+    known = {"workload": "net", "machine": "m", "baseline": "baseline", "rounds": 1}
+    rows = tuple(Measurement(name=name, threads=1, metric=value) for name, value in metrics.items())
+    given = {"measured": lab.Comparison(rows=rows, **known), "least": 0.1, "metric_drop": 0.02,
+             "alone": ["better", "worse", "failed"],
+             "work": SimpleNamespace(metric_lost=lambda before, now: now - before)}  # fmt: skip
+    exec(cell, given)
+    assert given["unharmed"] == ["better"]
 
 
 def test_a_notebook_about_any_model_names_no_layer_of_its_example():

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from paifuser_lab.records import Explanation, LayerProfile, OperatorProfile, Reason
+from paifuser_lab.records import Ceiling, Explanation, LayerProfile, OperatorProfile, Reason
 from paifuser_lab.views.page import html_report
 from tests.support.advised import profile, row
 
@@ -199,3 +199,11 @@ def test_in_brief_a_large_model_is_its_costliest_layers_and_a_small_one_its_tree
 
 def test_the_roofs_are_those_of_the_threads_that_they_were_measured_with():
     assert PROFILE.threads == 2 and "roofs of 1 thread: 100 GFLOP/s" in html_report(PROFILE)
+
+
+def test_no_rate_has_an_exponent():
+    ceiling = Ceiling(threads=1, fp32_gflops=2500.0, bandwidth_gbs=3000.0)
+    fast = leaf("a", 6, 12, flops=9 * 10**9, read_bytes=12 * 10**9)
+    text = html_report(profile_of([fast], 12, ceiling=ceiling))
+    assert "2,500 GFLOP/s in fp32, and 3,000 GB/s from memory" in text
+    assert "1,500 GFLOP/s" in text and not re.search(r"\de\+\d", text)

@@ -88,6 +88,7 @@ Rows = tuple[LayerProfile, ...]
 NONE: dict[str, dict[str, Any]] | None = None
 REASONS: list[tuple[Rows, str, str, dict[str, dict[str, Any]] | None, float | None]] = [
     ((row("conv"),), "roof", "arithmetic: 50 GFLOP/s, 50% of what 1 thread can do", NONE, None),
+    ((row("conv", flops=25 * 10**8),), "roof", "arithmetic: 2,500 GFLOP/s", NONE, None),
     ((NORM,), "roof", "memory: it reads and writes 200 kB at 0.2 GB/s, 50% of what", NONE, None),
     ((NORM.model_copy(update={"roof_ms": 2.0}),), "roof", "more than memory delivers", NONE, None),
     ((ADD,), "overhead", "0.8 of 1 ms are spent around its 7 operator calls", BACKEND, 0.8),

@@ -121,3 +121,13 @@ def test_a_row_whose_metric_was_not_measured_leaves_the_others_their_metric(resu
         bargain.name for bargain in results.trade_off.bargains
     ]
     assert some.frontier == results.frontier
+
+
+@pytest.mark.parametrize("metric", [math.nan, math.inf])
+def test_a_row_whose_metric_is_not_finite_is_no_part_of_the_frontier(results, metric):
+    bad = row(9, 1.0, (9.0, 11.0), [INT8], metric=metric)
+    some = results.model_copy(update={"rows": (*results.rows, bad)})
+    assert some.worth(bad) is None and some.trade_off.bargains == results.trade_off.bargains
+    assert some.frontier == results.frontier
+    alone = Results(workload="net", machine="here", rows=(row(0, relative_error=metric),))
+    assert alone.frontier == ()

@@ -4,6 +4,7 @@ leaves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -478,8 +479,20 @@ def test_a_trade_off_without_a_metric_uses_the_output_error():
     result = of_rows(rows).trade_off
     assert result.unit == "closeness"
     assert [row.worth for row in result.bargains] == [1.0, 0.75]
-    with pytest.raises(MeasureError, match="has a latency and a size; let it run to its end"):
+    with pytest.raises(MeasureError, match="has a latency, a size and a finite metric or output"):
         _ = of_rows([Measurement(name="a", threads=1)], baseline="a").trade_off
+
+
+@pytest.mark.parametrize("metrics", [(0.9, math.nan), (3.0, math.inf)])
+def test_a_row_whose_metric_is_not_finite_has_no_place_in_a_trade_off(metrics):
+    rows = [
+        Measurement(name=name, threads=1, latency_ms=1.0, size_bytes=1, metric=metric)
+        for name, metric in zip(("baseline", "a"), metrics, strict=True)
+    ]
+    result = of_rows(rows).trade_off
+    assert [row.name for row in result.bargains] == ["baseline"] and lab.figure(result).png()
+    unknown = [row.model_copy(update={"metric": metrics[1]}) for row in rows]
+    assert of_rows(unknown).trade_off.unit == "closeness"
 
 
 def test_a_variant_may_be_named_like_a_baseline():

@@ -14,10 +14,13 @@ from paifuser_lab.records import (
     Ceiling,
     Fusion,
     FusionMap,
+    GenerationRow,
     Hardware,
     Record,
     ResultRow,
     Results,
+    Speculation,
+    SpeculationRow,
     SwitchStatus,
 )
 from paifuser_lab.records.generation import Phase
@@ -29,11 +32,12 @@ from paifuser_lab.views import (
     fusion_map,
     generation,
     hardware,
+    heat_scale,
     memory_fit,
     results,
 )
 from paifuser_lab.views.picture import NARROWEST_PAGE, WIDEST_NAME, Axis, text_width
-from paifuser_lab.views.style import DARK, LIGHT
+from paifuser_lab.views.style import DARK, GROUPS, LIGHT
 from tests.support.colours import contrast
 from tests.support.drawn import ACCELERATION, COMPARISON, HARDWARE, RECORDS, renamed
 
@@ -276,6 +280,21 @@ def test_generated_texts_show_where_they_part_from_the_original_and_rates_the_ve
     assert list(sizes.marks[1].texts) == ["4 kB · perplexity 20.09", "1 kB · perplexity 22.20"]
 
 
+def test_tokens_a_second_of_a_slow_model_keep_three_figures():
+    slow = Phase(ms=413, tokens_per_s=1e3 / 413)
+    row = GenerationRow(name="net", engine="torch", threads=1, prefill=slow, decode=slow,
+                        pace=((1, 400.0), (2, 413.0), (3, 420.0)))  # fmt: skip
+    compared = RECORDS["GenerationComparison"].model_copy(update={"rows": (row,)})
+    (cells,) = compared.table()
+    assert (cells["tokens/s"], cells["prompt tokens/s"]) == ("2.42", "2.42")
+    assert cells["first → last third"] == "2.5 → 2.38"
+    assert list(generation.picture(compared).panels[0].marks[1].texts) == ["2.42"]
+    drafted = SpeculationRow(draft_tokens=0, drafted=0, accepted=0, calls=4, token_ms=413)
+    guessed = Speculation(workload="net", draft="small", machine="m", prompt_tokens=8,
+                          new_tokens=4, rounds=1, rows=(drafted,))  # fmt: skip
+    assert guessed.table()[0]["tokens/s"] == "2.42"
+
+
 def test_a_record_without_a_drawing_is_named():
     class Unknown(Record):
         ms: float
@@ -297,6 +316,12 @@ def test_every_colour_of_text_and_marks_stands_out_from_the_paper(theme):
         contrast(colour, theme.paper) > 3
         for colour in (theme.faint, theme.main, theme.good, theme.bad)
     )
+
+
+def test_a_dark_page_replaces_no_colour_of_a_group_or_of_a_text_on_a_heat_map():
+    inks = {heat_scale.ink_on(step, LIGHT) for step in range(len(heat_scale.RAMP))}
+    assert len(set(GROUPS)) == 7 and len(inks) == 2
+    assert not {*GROUPS, *inks} & set(LIGHT.variables)
 
 
 FORMULA = "$x_{$"  # the beginning of one

@@ -160,14 +160,12 @@ def test_a_live_panel_does_not_wait_for_a_picture_of_its_profile(profile, monkey
     assert "application/vnd.jupyter.widget-view+json" in bundle
 
 
-def test_static_mode_sends_a_figure_and_no_widget(profile, monkeypatch):
+def test_static_mode_sends_html_with_a_figure_and_no_widget(profile, monkeypatch):
     monkeypatch.setenv("PAIFUSER_STATIC", "1")
-    shown = lab.show(profile)._repr_mimebundle_()
-    assert (
-        "image/png" in shown
-        and "text/html" in shown
-        and not [name for name in shown if "widget" in name]
-    )
+    for record in (profile, profile.roofline):
+        shown = lab.show(record)._repr_mimebundle_()
+        assert set(shown) == {"text/html", "text/plain"}
+        assert shown["text/html"].count('src="data:image/png;base64,') == 1
 
 
 def test_showing_a_record_without_a_view_raises():

@@ -98,7 +98,7 @@ def test_the_monitor_follows_the_records_it_is_called_with(monkeypatch):
     assert "step 7 of 14" in monitor.data["spoken"]["line"] and monitor.record.steps == 14
     monkeypatch.setenv("PAIFUSER_STATIC", "1")
     shown = monitor._repr_mimebundle_()
-    assert "image/png" in shown and "bf16 from here" in shown["text/html"]
+    assert 'src="data:image/png' in shown["text/html"] and "bf16 from here" in shown["text/html"]
 
 
 def ranks(count: int) -> tuple[ParallelReport, ...]:

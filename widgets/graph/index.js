@@ -220,6 +220,7 @@ class GraphView {
   draw() {
     const same = (/** @type {number} */ value) => value;
     const frame = /** @type {any} */ ({
+      panel: this.data.rows[0][0],
       x: same,
       y: same,
       left: -1e9,

@@ -161,13 +161,21 @@ export function boxOf(mark, row, frame) {
   return { x, y, width: Math.abs(right - left), height: Math.abs(lower - upper) };
 }
 
-/** The rows that have a tooltip, in the order of the keys. @param {Frame[]} frames @returns {Spot[]} */
+/** The rows that have a tooltip and a place, in the order of the keys. @param {Frame[]} frames @returns {Spot[]} */
 export function spotsOf(frames) {
   return frames.flatMap((frame) =>
     frame.panel.marks
       .filter((mark) => mark.tips)
-      .flatMap((mark) => Array.from(mark.x, (_, row) => spotOf(mark, row, frame))),
+      .flatMap((mark) => Array.from(mark.x, (_, row) => spotOf(mark, row, frame)))
+      .filter(({ mark, row }) => hasPlace(mark, row, frame)),
   );
+}
+
+/** Whether a row, if it is a dot, is finite, and above 0 on a logarithmic axis. @param {Mark} mark @param {number} row @param {Frame} frame */
+export function hasPlace({ mark, x, y }, row, { panel }) {
+  const isOn = (/** @type {Axis} */ { kind }, /** @type {number} */ value) =>
+    Number.isFinite(value) && (kind !== "log" || value > 0);
+  return mark !== "Dots" || (isOn(panel.x, x[row]) && isOn(panel.y, y[row]));
 }
 
 /** @param {Mark} mark @param {number} row @param {Frame} frame @returns {Spot} */

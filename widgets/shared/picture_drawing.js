@@ -145,7 +145,9 @@ export class PictureDrawing {
           return s("g", { class: "pf-overlay", "aria-hidden": "true" }, ...kept);
         }
         const kept = rows.filter((row, index) => {
-          const spot = spots[next++];
+          const spot = spots[next];
+          if (spot?.mark !== mark || spot.row !== index) return false; // it has no place
+          next += 1;
           if (!isHidden(spot)) this.option(row, spot, index);
           return this.options.has(spot);
         });

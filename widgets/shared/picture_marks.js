@@ -3,7 +3,7 @@
 import { s } from "./dom.js";
 import { clamped } from "./scale.js";
 import { textWidth } from "./lettering.js";
-import { boxOf, cellsOf, pathOf, pointsAt, sizeOf, toneOf } from "./picture.js";
+import { boxOf, cellsOf, hasPlace, pathOf, pointsAt, sizeOf, toneOf } from "./picture.js";
 
 /** @typedef {import("./picture.js").Frame} Frame */
 /** @typedef {import("./picture.js").Mark} Mark */
@@ -89,6 +89,7 @@ const DRAWN = {
     ),
   Dots: (mark, frame) =>
     Array.from(mark.x, (at, row) => {
+      if (!hasPlace(mark, row, frame)) return s("g", {});
       const [x, y] = [frame.x(/** @type {number} */ (at)), frame.y(mark.y[row])];
       const size = sizeOf(mark, row);
       const shape = typeof mark.shape === "string" ? mark.shape : mark.shape[row];
