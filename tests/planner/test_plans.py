@@ -49,7 +49,7 @@ def machine(
 
 
 class Stub:
-    """Replaces `built`, `screen` and `compare`: rows whose latency and error the test sets, by words
+    """Replaces `built`, `screen` and `compare`: rows whose latency and error the test sets by words
     in their labels; those of the comparison by `again`.
     """
 
