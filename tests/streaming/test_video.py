@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import av
@@ -152,6 +153,8 @@ def test_a_file_whose_parts_do_not_decode_alone_is_decoded_in_one_place(
     if codec not in av.codecs_available:
         pytest.skip(f"this PyAV has no {codec}")
     path = clip(tmp_path / f"a{suffix}", 24, codec=codec, options=options)
+    if hasattr(os, "sched_getscheduler"):
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER, "see tests.support.clips.own_schedule"
     source = VideoFile(path, group_frames=7)
     with av.open(str(path)) as container:
         expected = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]

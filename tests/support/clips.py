@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,7 @@ def clip(
     times: list[int] | None = None,
 ) -> Path:
     """A video of moving pictures; `times` are milliseconds, 40 apart where none are given."""
-    with av.open(str(path), "w") as container:
+    with own_schedule(), av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=25)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         stream.options = dict(CLOSED if options is None else options)
@@ -45,6 +48,21 @@ def clip(
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return path
+
+
+@contextmanager
+def own_schedule() -> Iterator[None]:
+    """SVT-AV1 makes the thread that opens it a real-time one where it runs as root; all that this
+    thread starts later would be that too, and starve what runs beside it.
+    """
+    if not hasattr(os, "sched_getscheduler"):  # not on macOS and Windows
+        yield
+        return
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameters)
 
 
 def sound(path: Path) -> Path:
