@@ -154,7 +154,7 @@ def plan(
     seconds: Annotated[
         float,
         typer.Option(help="Time for all of it; 0 decides from the hardware's figures alone."),
-    ] = 40.0,
+    ] = 60.0,
     max_error: Annotated[
         float,
         typer.Option(

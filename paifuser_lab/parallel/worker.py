@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
-from ..errors import PaifuserError, first_line
+from ..errors import DataError, PaifuserError, first_line
 from . import group
 
 BY_ANOTHER_RANK = re.compile(
@@ -77,6 +77,8 @@ def main(descriptor: int) -> None:
 def _failure(error: BaseException) -> dict[str, Any]:
     is_ours = isinstance(error, PaifuserError)
     text, cause = first_line(error), error.__cause__ if is_ours else error
+    if isinstance(error, DataError):  # a loader waits for its own processes, not for another rank
+        cause = None
     return {
         "message": text if is_ours else f"{type(error).__name__}: {text}",
         "traceback": "".join(traceback.format_exception(error)),

@@ -268,14 +268,14 @@ def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
         comparison.metric_name or "metric": or_dash(row.metric, "{:.4f}"),
         "build s": or_dash(row.build_s, "{:.1f}"),
         "pays after calls": or_dash(comparison.pays_after(row), "{:,}"),
-        "note": row.failure or _note(row),
+        "note": row.failure or _note(row, comparison.rounds),
     }
 
 
-def _note(row: Measurement) -> str:
+def _note(row: Measurement, rounds: int) -> str:
     if row.refused:
         return f"refused: {row.refused}"
-    return f"in {counted(row.rounds, 'round')} only" if row.rounds else ""
+    return f"in {counted(row.rounds, 'round')} only" if (row.rounds or rounds) < rounds else ""
 
 
 def _speedup(row: Measurement, comparison: Comparison) -> str:

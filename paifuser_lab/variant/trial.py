@@ -256,13 +256,16 @@ class Trial:
         return self._made(contender, lambda: self._row(contender, timings, False)), True
 
     def screened(self, contender: Contender, timings: Timings) -> Measurement:
-        """A row with the latency and the output error alone, which take little time."""
+        """A row with the latency and the output error, which take little time."""
 
         def measured() -> Measurement:
             relative, largest = self._error(contender)
-            known = timings.latencies(contender)
             return Measurement(
-                **known, rounds=timings.rounds, relative_error=relative, max_error=largest
+                **timings.latencies(contender),
+                rounds=timings.rounds,
+                relative_error=relative,
+                max_error=largest,
+                size_bytes=weights_bytes(contender.module),
             )
 
         return self._made(contender, measured)

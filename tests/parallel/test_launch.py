@@ -15,9 +15,16 @@ import psutil
 import pytest
 
 from paifuser_lab import parallel
-from paifuser_lab.errors import ParallelError, StepError, StoppedError, terminated_like_ctrl_c
+from paifuser_lab.errors import (
+    DataError,
+    ParallelError,
+    StepError,
+    StoppedError,
+    terminated_like_ctrl_c,
+)
 from paifuser_lab.parallel import launch, worker
 from paifuser_lab.training.run import named_failure
+from paifuser_lab.workload.data.source import naming_batch
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +107,12 @@ def test_waiting_in_vain_inside_a_step_of_training_follows_from_another_rank(err
     with pytest.raises(StepError) as caught, named_failure("epoch 1, step 1 of 5"):
         raise error("[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 120000ms")
     assert worker._failure(caught.value)["is_by_another"] is is_by_another
+
+
+def test_a_loader_that_waits_in_vain_follows_from_no_other_rank():
+    with pytest.raises(DataError) as caught, naming_batch("train data", 3):
+        raise RuntimeError("DataLoader timed out after 30 seconds")
+    assert worker._failure(caught.value)["is_by_another"] is False
 
 
 def test_an_interrupt_and_a_stop_leave_no_process():

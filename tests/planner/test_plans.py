@@ -175,8 +175,8 @@ def test_every_engine_is_tried_with_every_sensible_number_of_threads(plan: Any) 
     assert (
         all("onnxruntime" in label for label in stub.labels)
         and len(stub.labels) >= 2
-        and 3 < stub.seconds <= 4.2
-    ), "three fifths of the seconds are to build in"
+        and 3.5 < stub.seconds <= 4.55
+    ), "two thirds of the seconds are to build in"
 
 
 def test_a_model_without_images_or_batch_norm_is_offered_neither_layout_nor_fold(plan: Any) -> None:
@@ -279,14 +279,14 @@ def test_where_no_time_is_left_the_few_rounds_decide(plan: Any) -> None:
     assert len(plan(small(), ms=slow, seconds=220)[1].timed) == 2
 
 
-def test_what_runs_as_the_unchanged_model_does_is_built_first_and_what_compiles_after(
+def test_what_has_the_threads_of_the_unchanged_model_is_built_first_and_what_compiles_after(
     plan: Any,
 ) -> None:
     labels = plan(small())[1].labels
     counts = ["2 threads" in label for label in labels]
     assert counts == sorted(counts, reverse=True)
-    compiled = ["inductor" in label for label in labels if "2 threads" in label]
-    assert compiled == sorted(compiled) and True in compiled
+    last = [("pool" in label, "inductor" in label) for label in labels if "2 threads" in label]
+    assert last == sorted(last) and last[0] != last[-1]
 
 
 @pytest.mark.parametrize(

@@ -254,13 +254,15 @@ def test_what_compiles_is_begun_only_where_its_usual_seconds_are_left(
         assert [True for one in made if isinstance(one, Measurement)] == failed
 
 
-def test_a_screening_is_of_few_rounds_and_has_latencies_and_errors_alone() -> None:
+def test_a_screening_is_of_few_rounds_and_has_no_flops_or_peaks() -> None:
     work = small()
     broken = lab.apply(work, Recipe(["fold"]))
     broken.module.head.bias.data.fill_(torch.nan)
     screened = comparison.screen(work, [lab.apply(work, Recipe(["layout"])), broken], 2)
     row, failed = screened.rows[-2:]
-    assert screened.rounds == row.rounds == 2 and "in 2 rounds only" in str(screened)
+    assert screened.rounds == row.rounds == 2 and "only" not in str(screened)
+    assert "in 2 rounds only" in str(screened.model_copy(update={"rounds": 30}))
+    assert len(screened.trade_off.bargains) == len(screened.rows) - 1
     assert row.latency_ms and row.speedup and row.relative_error is not None and row.flops is None
     assert "a NaN" in (failed.failure or "") and failed.latency_ms is None
 
