@@ -147,6 +147,27 @@ def test_equal_recipes_return_the_cached_object_and_longer_ones_continue_from_it
     assert lab.apply(Workload(work.model, work.inputs), Recipe(STEPS[:2])) is not long
 
 
+def edited(shift: float) -> type[Step]:
+    """A step that a cell of a notebook defines, which is run again after its code was changed."""
+
+    class Shift(Step):
+        kind: ClassVar[str] = "shift"
+
+        def apply(self, draft: Draft) -> None:
+            module: Any = draft.module
+            with torch.no_grad():
+                module.head.bias += shift
+
+    return Shift
+
+
+def test_a_step_that_was_edited_in_a_notebook_is_applied_again() -> None:
+    work = small()
+    for shift in (1.0, 2.0):
+        variant: Any = lab.apply(work, Recipe([edited(shift)()]))
+        torch.testing.assert_close(variant.module.head.bias, work.model.head.bias + shift)
+
+
 def test_undoing_everything_restores_the_original_exactly() -> None:
     work = small()
     recipe = Recipe(STEPS)
