@@ -174,6 +174,14 @@ def test_open_keeps_a_changed_notebook_and_brings_the_others_up_to_date(
     assert code == 2 and "Cannot copy the notebooks into" in err and len(started) == 3
 
 
+def test_notebooks_are_read_as_utf_8_where_the_locale_is_another(tmp_path, monkeypatch):
+    read_text = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding="ascii": read_text(path, encoding))
+    jupyterlab.copy_notebooks(tmp_path / "mine")
+    jupyterlab.copy_notebooks(tmp_path / "mine")
+    assert (tmp_path / "mine" / "00_tour.ipynb").is_file()
+
+
 def test_memory_is_predicted_by_category_and_written(command, tmp_path):
     path = tmp_path / "peak.json"
     code, out, _ = command("memory", "vit-s-tiny", "--batch", 3, "--json", path)
