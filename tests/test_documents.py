@@ -366,6 +366,15 @@ def test_every_test_that_a_page_names_exists() -> None:
         assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{name}"
 
 
+def test_every_registry_that_contributors_are_sent_to_exists() -> None:
+    named = re.findall(r"`([A-Z_]+)` (?:of|in) `([\w/]+\.py)`", TEXTS["CONTRIBUTING.md"])
+    for name, path in named:
+        assert re.search(rf"^{name}\b", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (
+            f"{name} of {path}"
+        )
+    assert len(named) > 9
+
+
 def test_the_readme_is_read_in_five_minutes() -> None:
     assert TEXTS["README.md"].count("\n") <= 150
 
