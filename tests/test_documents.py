@@ -224,6 +224,11 @@ def check_load(names: dict[str, Any]) -> None:
     assert weights_hash(lab.load("mine").model) == variant.weights_hash
 
 
+def check_own_step(names: dict[str, Any]) -> None:
+    names["variant"].save("mine")
+    assert weights_hash(lab.load("mine").model) == names["variant"].weights_hash
+
+
 CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "README.md": check_readme,
     "workbench.md": check_workbench,
@@ -237,6 +242,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "deploy.md": check_deploy,
     "load.md": check_load,
     "memory.md": check_memory,
+    "howto/own-step.md": check_own_step,
 }
 
 
