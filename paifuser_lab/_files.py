@@ -100,7 +100,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
             mode = temporary.stat().st_mode
             yield temporary
             temporary.chmod(mode)
-            with temporary.open("rb") as file:
+            with temporary.open("r+b") as file:  # Windows flushes what may be written alone
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         finally:

@@ -224,6 +224,11 @@ def check_load(names: dict[str, Any]) -> None:
     assert weights_hash(lab.load("mine").model) == variant.weights_hash
 
 
+def check_own_step(names: dict[str, Any]) -> None:
+    names["variant"].save("mine")
+    assert weights_hash(lab.load("mine").model) == names["variant"].weights_hash
+
+
 CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "README.md": check_readme,
     "workbench.md": check_workbench,
@@ -237,6 +242,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "deploy.md": check_deploy,
     "load.md": check_load,
     "memory.md": check_memory,
+    "howto/own-step.md": check_own_step,
 }
 
 
@@ -364,6 +370,15 @@ def test_every_test_that_a_page_names_exists() -> None:
     named = [match for text in TEXTS.values() for match in WRITTEN.findall(text)]
     for path, name in named:
         assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{name}"
+
+
+def test_every_registry_that_contributors_are_sent_to_exists() -> None:
+    named = re.findall(r"`([A-Z_]+)` (?:of|in) `([\w/]+\.py)`", TEXTS["CONTRIBUTING.md"])
+    for name, path in named:
+        assert re.search(rf"^{name}\b", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (
+            f"{name} of {path}"
+        )
+    assert len(named) > 9
 
 
 def test_the_readme_is_read_in_five_minutes() -> None:

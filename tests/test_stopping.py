@@ -20,7 +20,7 @@ from paifuser_lab.errors import (
 
 PACKAGE = Path(lab.__file__).parent
 EDGES = {
-    "cli/program.py",  # Ctrl-C ends the JupyterLab that it started
+    "cli/program.py",  # SIGTERM ends the JupyterLab that it started
     "cli/sweep.py",  # stops the processes of a sweep, and is one of them
     "errors.py",
     "training/run.py",  # reports the epoch and raises the interrupt again

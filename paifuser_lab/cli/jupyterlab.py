@@ -23,10 +23,10 @@ def copy_notebooks(folder: Path) -> list[str]:
     record = folder / COPIED
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        copied: dict[str, str] = json.loads(record.read_text()) if record.is_file() else {}
+        copied: dict[str, str] = json.loads(record.read_text("utf-8")) if record.is_file() else {}
         outdated = []
         for source in sorted(asset("notebooks").glob("*.ipynb")):
-            text, target = _without_outputs(source.read_text()), folder / source.name
+            text, target = _without_outputs(source.read_text("utf-8")), folder / source.name
             if not target.exists() or _hash(target.read_bytes()) == copied.get(source.name):
                 target.write_bytes(text)
                 copied[source.name] = _hash(text)

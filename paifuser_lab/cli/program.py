@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -88,13 +89,16 @@ def open_(
                 f"{path.parent / name} has your changes and stays; the package has a newer one: "
                 "move yours away to get it."
             )
+    served = subprocess.Popen(command(path, port=port, browser=not no_browser), env=environment())
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # JupyterLab gets Ctrl-C too, and asks
     try:
-        served = subprocess.run(
-            command(path, port=port, browser=not no_browser), env=environment(), check=False
-        )
-        raise SystemExit(served.returncode)
-    except KeyboardInterrupt:
-        raise SystemExit(0) from None
+        status = served.wait()
+    except KeyboardInterrupt:  # SIGTERM
+        served.terminate()
+        status = served.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    raise SystemExit(status)
 
 
 def models() -> None:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -162,7 +163,7 @@ class _Pool:
     def _shown(self, run: Run) -> SweepRun:
         """A complete run as other sweeps show it."""
         row = self.row(run, {})
-        place = f"run in {self.out / run.name} on {os.uname().nodename}"
+        place = f"run in {self.out / run.name} on {platform.node()}"
         return row.model_copy(update={"note": "; ".join(filter(None, (row.note, place)))})
 
     def _run(self, run: Run) -> str | None:

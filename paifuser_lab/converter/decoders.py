@@ -17,8 +17,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from ..errors import MeasureError, MissingExtraError
-from .genai import GenAIDecoder, run_alone
+from ..errors import MeasureError
+from .genai import GenAIDecoder, missing_runtime, run_alone
 from .gguf_file import write_gguf
 from .openvino import openvino_core
 
@@ -49,9 +49,7 @@ class LlamaCppDecoder:
         try:
             from ik_llama_cpp import IkLlama, _ctypes_api, _internals, llama
         except ImportError as error:
-            raise MissingExtraError(
-                "ik_llama_cpp", extra="language", needed_for=path.name
-            ) from error
+            raise missing_runtime("ik_llama_cpp", path) from error
         self._api, self._batches = _ctypes_api, _internals
         logging.getLogger("ik_llama_cpp.llama").setLevel(logging.ERROR)  # its advice on processors
         if not hasattr(llama._cpu_has_avx_vnni, "cache_info"):  # else a process that takes a second
@@ -97,7 +95,7 @@ class OpenVINODecoder:
 
     def __init__(self, path: Path, context: int, threads: int) -> None:
         if not find_spec("openvino_genai"):
-            raise MissingExtraError("openvino_genai", extra="language", needed_for=path.name)
+            raise missing_runtime("openvino_genai", path)
         # in a process of its own: files of some types end it by a division by zero
         if reason := run_alone(CONVERT, path):
             raise MeasureError(f"OpenVINO GenAI does not read {path.name} ({reason}).")

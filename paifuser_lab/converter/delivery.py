@@ -80,7 +80,10 @@ def _is_named_by_content(file: Path, goal: Path) -> bool:
 
 
 def _synced(file: Path) -> None:
-    handle = os.open(file, os.O_RDONLY)
+    is_windows = os.name == "nt"  # it flushes a file that may be written alone, and no folder
+    if is_windows and (file.is_dir() or not os.access(file, os.W_OK)):
+        return
+    handle = os.open(file, os.O_RDWR if is_windows else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

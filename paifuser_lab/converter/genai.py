@@ -8,10 +8,12 @@ import copy
 import hashlib
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from ..errors import ExportError, MeasureError, MissingExtraError, first_line, optional_module
+from ..errors import ExportError, MeasureError, MissingExtraError, PaifuserError, first_line
 from ..model.formats import Quantized
 from ..workload import Workload
 from .named_weights import BLOCK, in_blocks, named_weights
@@ -45,7 +47,10 @@ class GenAIDecoder:
     file = "model.onnx"
 
     def __init__(self, path: Path, context: int, threads: int) -> None:
-        og = optional_module(PACKAGE, extra="language", needed_for=path.name)
+        try:
+            og = import_module(PACKAGE)
+        except ImportError as error:
+            raise missing_runtime(PACKAGE, path) from error
         config = og.Config(str(path.parent))
         session = {
             "intra_op_num_threads": threads,
@@ -75,7 +80,7 @@ class GenAIDecoder:
     def write(work: Workload, model: nn.Module, path: Path) -> None:
         """Write a workload's model, or a variant's, with the workload's tokenizer."""
         if not find_spec(PACKAGE):
-            raise MissingExtraError(PACKAGE, extra="language", needed_for=path.name)
+            raise missing_runtime(PACKAGE, path)
         weights = dict(named_weights(work, model, "files of ONNX Runtime GenAI"))
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             _save_checkpoint(work, weights, Path(folder))
@@ -106,6 +111,16 @@ def _save_checkpoint(work: Workload, weights: dict[str, Tensor | Quantized], fol
 def _in_fp32(weight: Tensor | Quantized) -> Tensor:
     whole = weight.dequantized() if isinstance(weight, Quantized) else weight
     return whole.float().contiguous()
+
+
+def missing_runtime(package: str, path: Path) -> PaifuserError:
+    """The error where a runtime of the extra `language` is not installed."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return MeasureError(
+            f"{path.name} needs {package}, which is installed on Linux x86-64 alone; use 'torch' "
+            "or 'replay'."
+        )
+    return MissingExtraError(package, extra="language", needed_for=path.name)
 
 
 def run_alone(code: str, *paths: Path, **environment: str) -> str:

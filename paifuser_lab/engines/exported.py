@@ -263,7 +263,8 @@ def _kept_in(folder: Path, export: Callable[[Path], list[str]]) -> tuple[Path, l
         with staged(folder) as stage:
             names = export(stage / MODEL)
             sizes = {file.name: file.stat().st_size for file in stage.iterdir()}
-            (stage / FACTS).write_text(json.dumps({"names": names, "sizes": sizes}))
+            facts = json.dumps({"names": names, "sizes": sizes})
+            (stage / FACTS).write_text(facts, encoding="utf-8")
             replace_folder(stage, folder)
         forget_oldest(folder.parent, MOST_BYTES)
     os.utime(folder)
@@ -273,7 +274,7 @@ def _kept_in(folder: Path, export: Callable[[Path], list[str]]) -> tuple[Path, l
 def _names(folder: Path) -> list[str] | None:
     """The names that were stored with a file; None where one is missing or damaged."""
     try:
-        facts = json.loads((folder / FACTS).read_text())
+        facts = json.loads((folder / FACTS).read_text("utf-8"))
         is_whole = all(
             (folder / name).stat().st_size == size for name, size in facts["sizes"].items()
         )

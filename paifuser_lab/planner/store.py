@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import platform
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -257,7 +258,7 @@ class Runs:
 
 def _owner() -> list[Any]:
     """This process, so that others can tell whether it still runs."""
-    return [os.uname().nodename, os.getpid(), _started(os.getpid())]
+    return [platform.node(), os.getpid(), _started(os.getpid())]
 
 
 def _sampler(seed: int) -> optuna.samplers.BaseSampler:
@@ -338,9 +339,9 @@ def _is_alive(owner: Any) -> bool:
     if not isinstance(owner, list) or len(owner) != 3:
         return False
     node, pid, started = owner
-    if node == os.uname().nodename and pid == os.getpid():
+    if node == platform.node() and pid == os.getpid():
         return False  # an earlier search of this process, which a full disk ended
-    return node != os.uname().nodename or (started is not None and _started(pid) == started)
+    return node != platform.node() or (started is not None and _started(pid) == started)
 
 
 def _started(pid: int) -> float | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import PaifuserError
 from ..records import Comparison, Limit, Measurement, Profile, ResultRow, Results
-from ..variant.recipe import Recipe
+from ..variant.recipe import Recipe, RecipeKey
 from .baseline import Baseline
 
 MAX_PROFILES = 32
@@ -92,9 +92,9 @@ class Tried:
     """
 
     def __init__(self, first: Recipe, baseline: Baseline, earlier: Profile | None = None) -> None:
-        self._trials = {first.digest: Trial(first)}
+        self._trials = {first.key: Trial(first)}
         self._first, self._baseline, self._earlier = first, baseline, earlier
-        self._profiles: OrderedDict[str, Profile] = OrderedDict()
+        self._profiles: OrderedDict[RecipeKey, Profile] = OrderedDict()
         self._record: Results | None = None
 
     def put(self, recipe: Recipe, comparison: Comparison) -> None:
@@ -103,54 +103,54 @@ class Tried:
 
     def fail(self, recipe: Recipe, failure: str) -> None:
         """Keep why a recipe failed, unless it was measured before."""
-        known = self._trials.get(recipe.digest)
+        known = self._trials.get(recipe.key)
         if known is None or known.comparison is None:
             self._keep(Trial(recipe, failure=failure))
 
     def comparison(self, recipe: Recipe) -> Comparison | None:
         """What was measured of a recipe; None within another limit, which it says nothing about."""
-        known = self._trials.get(recipe.digest)
+        known = self._trials.get(recipe.key)
         return known.comparison if known and known.recipe.limit == recipe.limit else None
 
     @property
     def first_profile(self) -> Profile | None:
         """The profile of the unchanged model; that of an earlier session until there is one."""
-        return self._profiles.get(self._first.digest) or self._earlier
+        return self._profiles.get(self._first.key) or self._earlier
 
     def profile_of(self, recipe: Recipe) -> Profile | None:
         """The profile that is shown for a recipe."""
-        return self._profiles.get(recipe.digest) if len(recipe) else self.first_profile
+        return self._profiles.get(recipe.key) if len(recipe) else self.first_profile
 
     def has_own_profile(self, recipe: Recipe) -> bool:
         """Whether a recipe was profiled in this session."""
-        return recipe.digest in self._profiles
+        return recipe.key in self._profiles
 
     def put_profile(self, recipe: Recipe, profile: Profile) -> None:
         """Keep the profile of a recipe."""
-        profiles, first = self._profiles, self._first.digest
-        profiles[recipe.digest] = self._in_proportion(recipe.digest, profile)
-        profiles.move_to_end(recipe.digest)
+        profiles, first = self._profiles, self._first.key
+        profiles[recipe.key] = self._in_proportion(recipe.key, profile)
+        profiles.move_to_end(recipe.key)
         while len(profiles) > MAX_PROFILES:
-            del profiles[next(digest for digest in profiles if digest != first)]
+            del profiles[next(key for key in profiles if key != first)]
         self._record = None
 
     def drop_noisy_profile(self, recipe: Recipe) -> None:
         """Drop a recipe's profile if the machine was busy, so that it is taken again."""
-        known = self._profiles.get(recipe.digest)
+        known = self._profiles.get(recipe.key)
         if known is not None and known.quality and not known.quality.is_quiet:
-            del self._profiles[recipe.digest]
+            del self._profiles[recipe.key]
             self._record = None
 
     def restate(self) -> None:
         """Give everything the latency of the unchanged model, which was measured anew."""
-        for digest, trial in self._trials.items():
+        for key, trial in self._trials.items():
             stated = self._baseline.stated(trial.comparison)
-            self._trials[digest] = replace(trial, comparison=stated)
+            self._trials[key] = replace(trial, comparison=stated)
         # the profiles follow the latencies of their comparisons
-        for digest, profile in self._profiles.items():
-            self._profiles[digest] = self._in_proportion(digest, profile)
+        for key, profile in self._profiles.items():
+            self._profiles[key] = self._in_proportion(key, profile)
         if self._earlier is not None:
-            self._earlier = self._in_proportion(self._first.digest, self._earlier)
+            self._earlier = self._in_proportion(self._first.key, self._earlier)
         self._record = None
 
     def recipe(self, number: int) -> Recipe:
@@ -159,11 +159,11 @@ class Tried:
 
     def number(self, recipe: Recipe) -> int:
         """The row of a recipe that was tried."""
-        return list(self._trials).index(recipe.digest)
+        return list(self._trials).index(recipe.key)
 
     def profile(self, number: int) -> Profile | None:
         """The profile of a row; None if it is not kept any more."""
-        return self._profiles.get(self.recipe(number).digest)
+        return self._profiles.get(self.recipe(number).key)
 
     def allowed(self, number: int) -> Recipe:
         """The recipe of a row with its limit widened to what the row loses."""
@@ -187,8 +187,8 @@ class Tried:
         known = next(iter(self._comparisons), self._baseline.comparison)
         if known is None or (len(self._trials) == 1 and not self._comparisons):
             return None
-        numbers = {digest: number for number, digest in enumerate(self._trials)}
-        chosen = numbers.get(current.digest)
+        numbers = {key: number for number, key in enumerate(self._trials)}
+        chosen = numbers.get(current.key)
         if self._record is None or self._record.current != chosen:
             self._record = Results(
                 workload=workload,
@@ -212,13 +212,13 @@ class Tried:
         return trials[number]
 
     def _keep(self, trial: Trial) -> None:
-        self._trials[trial.recipe.digest] = trial
+        self._trials[trial.recipe.key] = trial
         self._record = None
 
-    def _in_proportion(self, digest: str, profile: Profile) -> Profile:
+    def _in_proportion(self, key: RecipeKey, profile: Profile) -> Profile:
         """A profile whose layers share the latency that the comparison of its recipe shows."""
-        trial = self._trials.get(digest)
-        if digest == self._first.digest:
+        trial = self._trials.get(key)
+        if key == self._first.key:
             latency_ms = self._baseline.ms
         else:
             compared = trial.comparison if trial else None

@@ -17,7 +17,7 @@ pool           a memory pool in force while the model runs
 backend        the engine that runs the model
 
 `BUILT_IN` is their registry: a name in a recipe, and the path of its class. Other packages add
-steps by the entry point `paifuser_lab.steps`.
+steps by the entry point `paifuser_lab.steps`; one that this process defines is found there alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from ..errors import RecipeError, first_line
-from .step import Draft, Step
+from .step import DEFINED, Draft, Step
 
 __all__ = ["Draft", "Step", "step_class", "step_names"]
 
@@ -53,16 +53,17 @@ def step_names() -> tuple[str, ...]:
     return (*BUILT_IN, *(name for name in _installed() if name not in BUILT_IN))
 
 
-@cache
 def step_class(kind: str) -> type[Step]:
-    """The class of a kind of step."""
+    """The class of a kind of step: an installed one, or the last that this process has defined."""
     if kind in BUILT_IN:
         module, _, name = BUILT_IN[kind].partition(":")
         step: type[Step] = getattr(importlib.import_module(module, __name__), name)
         return step
     if kind in _installed():
         return _from_entry_point(kind)
-    near = get_close_matches(kind, step_names(), n=1)
+    if kind in DEFINED:
+        return DEFINED[kind]
+    near = get_close_matches(kind, (*step_names(), *DEFINED), n=1)
     hint = f"; did you mean '{near[0]}'?" if near else "."
     raise RecipeError(
         f"There is no step '{kind}'{hint} The steps are {', '.join(step_names())}; a step of "
@@ -70,6 +71,7 @@ def step_class(kind: str) -> type[Step]:
     )
 
 
+@cache
 def _from_entry_point(kind: str) -> type[Step]:
     entry = entry_points(group="paifuser_lab.steps")[kind]
     try:

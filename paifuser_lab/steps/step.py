@@ -17,6 +17,9 @@ from ..errors import RecipeError
 from ..memory.pools import MemoryPool
 from ..workload import Workload
 
+# the last class of each kind that this process has defined, in a notebook for one
+DEFINED: dict[str, type[Step]] = {}
+
 
 @dataclass
 class Draft:
@@ -72,6 +75,12 @@ class Step(BaseModel):
     why: str | None = Field(
         default=None, description="a remark for people; it does not change what the step does"
     )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        if "kind" in vars(cls):
+            DEFINED[cls.kind] = cls
 
     @property
     def options(self) -> dict[str, Any]:

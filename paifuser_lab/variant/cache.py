@@ -21,21 +21,22 @@ from ..model.weights import answer_hash, weights_bytes, weights_hash
 from ..quantization import QuantizedLayer
 from ..workload import Workload
 from ..workload.data import Same, data_for_evaluation
-from .recipe import Recipe
+from .recipe import Recipe, RecipeKey
 from .variant import Variant
 
 MOST_KEPT = 12
 SHARE_OF_MEMORY = 0.2  # of the machine or the GPU, for the cached models
 
 
-Key = tuple[str, Same, Same]  # the model with its steps, the data and the loss that these read
+# the model with its steps, the data and the loss that these read
+Key = tuple[tuple[str, RecipeKey], Same, Same]
 
 
 def kept_variant(work: Workload, recipe: Recipe) -> Variant | None:
     """The cached variant of a recipe; `apply` creates it anew if its weights were changed."""
     variants: list[Variant] = list(work.variants.values())
     for variant in reversed(variants):
-        if variant.recipe.digest == recipe.digest:
+        if variant.recipe.key == recipe.key:
             return replace(variant, recipe=recipe)
     return None
 
@@ -48,7 +49,7 @@ def prefix_keys(work: Workload, recipe: Recipe, reference: Any) -> list[Key]:
     )
     data = data_for_evaluation(work)
     read = Same(None if data is None else data[0]), Same(work.loss)
-    return [(f"{base} {recipe[:count].digest}", *read) for count in range(len(recipe) + 1)]
+    return [((base, recipe[:count].key), *read) for count in range(len(recipe) + 1)]
 
 
 def longest_cached(cache: OrderedDict[Key, Variant], keys: list[Key]) -> tuple[int, Variant | None]:

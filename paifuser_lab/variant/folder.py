@@ -46,6 +46,7 @@ from ..quantization import QuantizedLayer, reduce_ranges
 from ..records import Manifest, Measurement, Origin, Record, SavedModel, SavedStep, Sketch
 from ..steps import Draft, Step, step_names
 from ..steps.pool import NOT_HERE
+from ..steps.step import DEFINED
 from ..workload import Workload, running
 from .load import TEXT, load_named_in_file, models
 from .model_files import is_model_file, is_program
@@ -250,11 +251,13 @@ def _manifest(path: Path) -> Manifest:
 
 def _check_steps(path: Path, saved: SavedModel) -> None:
     for step in saved.steps:
-        if step.kind not in step_names():
-            raise RecipeError(
-                f"{path} needs step '{step.kind}', which comes with the package '{step.package}'; "
-                "install that first."
+        if step.kind not in step_names() and step.kind not in DEFINED:
+            remedy = (
+                "which a notebook or script has defined; define it here first."
+                if step.package == "__main__"
+                else f"which comes with the package '{step.package}'; install that first."
             )
+            raise RecipeError(f"{path} needs step '{step.kind}', {remedy}")
 
 
 def can_be_named(name: str | None) -> bool:

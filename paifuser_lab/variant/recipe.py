@@ -26,6 +26,7 @@ from .recipe_checks import (
 from .yaml_text import LIMIT_CHARACTERS, dump, error_at, parse
 
 MAX_QUOTED = 80
+RecipeKey = tuple[str, tuple[type[Step], ...]]
 
 
 class Recipe:
@@ -138,6 +139,13 @@ class Recipe:
     def digest(self) -> str:
         """A hash of the steps and their options; reasons and the workload's name are left out."""
         return hashlib.sha256("\n".join(_texts(self)).encode()).hexdigest()
+
+    @property
+    def key(self) -> RecipeKey:
+        """The digest with the classes of the steps, by which results are kept in a process: a step
+        that was edited in a notebook is another one.
+        """
+        return self.digest, tuple(type(step) for step in self.steps)
 
     @property
     def label(self) -> str:

@@ -78,7 +78,7 @@ def rounded(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def manifest() -> dict[str, Any]:
     """What weights.json records of each model."""
     path = FOLDER / "weights.json"
-    return json.loads(path.read_text()) if path.is_file() else {}
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
 
 
 def path_of(name: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -117,14 +118,37 @@ def test_a_plan_can_be_saved_and_read_back(command, tmp_path):
 def started(monkeypatch):
     """The commands that are run instead of JupyterLab."""
     commands = []
-    monkeypatch.setattr(
-        "subprocess.run",
-        lambda command, env, check: (
-            commands.append([*command, env["JUPYTER_CONFIG_PATH"]])
-            or type("Done", (), {"returncode": 0})
-        ),
-    )
+
+    def popen(command, env):
+        commands.append([*command, env["JUPYTER_CONFIG_PATH"]])
+        return SimpleNamespace(wait=lambda: 0)
+
+    monkeypatch.setattr("subprocess.Popen", popen)
     return commands
+
+
+STOPPED = """
+import os, signal, sys, time
+def end(*event):
+    time.sleep(0.4)  # longer than subprocess waits after Ctrl-C
+    sys.exit(7)
+signal.signal(signal.SIGINT, end)
+signal.signal(signal.SIGTERM, end)
+number = int(sys.argv[1])
+os.kill(os.getppid(), number)
+if number == signal.SIGINT:
+    os.kill(os.getpid(), number)  # as a terminal gives it to both
+time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_open_ends_as_jupyterlab_ends_after_ctrl_c_or_sigterm(command, monkeypatch, number):
+    child = [sys.executable, "-c", STOPPED, str(int(number))]
+    monkeypatch.setattr(program, "command", lambda *given, **options: child)
+    before = signal.getsignal(signal.SIGINT)
+    assert command("open", asset("notebooks/00_tour.ipynb"))[0] == 7
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_open_serves_a_copy_of_the_tour_in_the_users_folder(
@@ -172,6 +196,14 @@ def test_open_keeps_a_changed_notebook_and_brings_the_others_up_to_date(
     (tmp_path / "file").write_text("")
     code, _, err = command("open", "--folder", tmp_path / "file")
     assert code == 2 and "Cannot copy the notebooks into" in err and len(started) == 3
+
+
+def test_notebooks_are_read_as_utf_8_where_the_locale_is_another(tmp_path, monkeypatch):
+    read_text = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding="ascii": read_text(path, encoding))
+    jupyterlab.copy_notebooks(tmp_path / "mine")
+    jupyterlab.copy_notebooks(tmp_path / "mine")
+    assert (tmp_path / "mine" / "00_tour.ipynb").is_file()
 
 
 def test_memory_is_predicted_by_category_and_written(command, tmp_path):

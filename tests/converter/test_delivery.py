@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import paifuser_lab as lab
 from paifuser_lab.converter import Exportable, Target, TargetOptions, export, registry
-from paifuser_lab.converter.delivery import deliver
+from paifuser_lab.converter.delivery import _synced, deliver
 from paifuser_lab.converter.target import Run
 from paifuser_lab.errors import ExportError, FileError
 
@@ -82,6 +82,22 @@ def staged(folder: Path, name: str, content: str = "new") -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(content)
     return folder / "stage"
+
+
+def test_windows_flushes_files_by_a_handle_that_may_write_and_no_folder(tmp_path, monkeypatch):
+    stage = staged(tmp_path, "net.package/one")
+    files, opened, real = [stage, *stage.rglob("*")], [], os.open
+
+    def noted(file, flags):
+        opened.append((file.name, flags))
+        return real(file, flags)
+
+    with monkeypatch.context() as windows:
+        windows.setattr(os, "open", noted)
+        windows.setattr(os, "name", "nt")
+        for file in files:
+            _synced(file)
+    assert len(files) == 3 and opened == [("one", os.O_RDWR)]
 
 
 @pytest.mark.parametrize("written", ["net.pt2", "net.tensorrt/model.onnx"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 import paifuser_lab as lab
-from paifuser_lab.converter import genai
+from paifuser_lab.converter import decoders, genai
 from paifuser_lab.converter.decoders import DECODERS
 from paifuser_lab.converter.genai import GenAIDecoder
 from paifuser_lab.errors import ExportError, MeasureError, MissingExtraError
@@ -179,3 +180,17 @@ def test_without_its_package_the_sentence_names_the_extra(work, tmp_path, monkey
         with pytest.raises(MissingExtraError, match=r"onnxruntime_genai.*paifuser-lab\[language\]"):
             call()
     assert DECODERS["onnxruntime"] is GenAIDecoder
+
+
+def test_on_other_machines_the_sentence_names_what_runs_there(work, tmp_path, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    for module in (genai, decoders):
+        monkeypatch.setattr(module, "find_spec", lambda _: None)
+    for package in ("ik_llama_cpp", "onnxruntime_genai"):
+        monkeypatch.setitem(sys.modules, package, None)
+    opening = [partial(kind, tmp_path / kind.file, 8, 1) for kind in DECODERS.values()]
+    writing = partial(GenAIDecoder.write, work, work.model, tmp_path / "model.onnx")
+    for call in (*opening, writing):
+        with pytest.raises(MeasureError, match="Linux x86-64 alone; use 'torch'") as caught:
+            call()
+        assert "pip install" not in str(caught.value)

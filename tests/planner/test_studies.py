@@ -57,6 +57,12 @@ def test_what_a_killed_process_had_begun_is_measured_and_what_it_measured_is_kep
     assert again.ask()[1] == point
 
 
+def test_a_process_knows_itself_on_windows_which_has_no_uname(monkeypatch):
+    owner = store._owner()
+    monkeypatch.delattr(os, "uname")
+    assert store._owner() == owner and not store._is_alive(owner)
+
+
 @pytest.mark.parametrize("change", ["model", "machine", "goal"])
 def test_a_study_of_something_else_is_refused(work, change, tmp_path):
     url = f"sqlite:///{tmp_path / 'searches.db'}"

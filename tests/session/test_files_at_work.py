@@ -5,6 +5,7 @@ no partial files.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -96,6 +97,18 @@ def test_a_full_disk_is_reported_for_a_single_file(
     with pytest.raises(FileError, match=r"recipe.yaml into .*No space left.*free some space there"):
         Recipe(["fold"]).save(tmp_path / "recipe.yaml")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_flushed_by_a_handle_that_may_write_as_windows_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flushed(handle: int) -> None:
+        if not fcntl.fcntl(handle, fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    monkeypatch.setattr(_files.os, "fsync", flushed)
+    path = Recipe(["fold"]).save(tmp_path / "recipe.yaml")
+    assert Recipe.load(path) == Recipe(["fold"])
 
 
 def test_another_error_of_safetensors_is_reported_in_a_sentence(

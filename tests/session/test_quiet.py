@@ -71,7 +71,7 @@ def test_once_quiet_a_profile_of_a_busy_machine_is_taken_again_and_a_quiet_one_k
     profiled = session.state.profile
     for quality, is_kept in ((Quality(), True), (Quality(others_share=0.5), False)):
         known = profiled.model_copy(update={"quality": quality, "machine": "marked"})
-        session.tried._profiles[session.state.recipe.digest] = known
+        session.tried._profiles[session.state.recipe.key] = known
         session.measure_again(when_quiet=True)
         assert (session.wait(120).profile.machine == "marked") is is_kept
 

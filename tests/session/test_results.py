@@ -8,6 +8,7 @@ import paifuser_lab as lab
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.session.baseline import Baseline
 from paifuser_lab.session.history import Tried
+from paifuser_lab.steps import Step
 from tests.support.bench import TIMEOUT_S
 
 
@@ -46,6 +47,24 @@ def test_a_recipe_measured_again_keeps_its_row_and_has_the_new_figures(session):
     assert [row.number for row in after.rows] == [0, 1]
     assert after[1].latency_ms == session.state.comparison["fold batch-norm"].latency_ms
     assert after is not before
+
+
+def edited():
+    """The recipe of a step that a cell of a notebook defines, which is run again."""
+
+    class Idle(Step):
+        kind = "idle"
+
+    return lab.Recipe([Idle()])
+
+
+def test_a_step_that_was_edited_in_a_notebook_is_measured_by_itself(session):
+    first, second = edited(), edited()
+    tried = Tried(lab.Recipe([]), Baseline())
+    tried.put(first, session.state.comparison)
+    tried.put_profile(first, session.state.profile)
+    assert tried.comparison(first) is not None and tried.has_own_profile(first)
+    assert tried.comparison(second) is None and not tried.has_own_profile(second)
 
 
 def test_a_recipe_that_failed_is_a_row_with_the_reason(session):

@@ -475,8 +475,12 @@ DAMAGES: dict[str, tuple[Any, str]] = {
         "does not fit resnet18-tiny: weights.safetensors has no weights for 'conv1.weight'",
     ),
     "a step of another package": (
-        edit("structure.json", FROM_PRUNE, '"kind": "sparsify", "package": "acme"'),
-        "needs step 'sparsify', which comes with the package 'acme'; install that first",
+        edit("structure.json", FROM_PRUNE, '"kind": "squeeze", "package": "acme"'),
+        "needs step 'squeeze', which comes with the package 'acme'; install that first",
+    ),
+    "a step of a notebook": (
+        edit("structure.json", FROM_PRUNE, '"kind": "squeeze", "package": "__main__"'),
+        "needs step 'squeeze', which a notebook or script has defined; define it here first",
     ),
     "an original that is not there": (
         edit("structure.json", FROM_NAME, FROM_NAME.replace("18-tiny", "19")),

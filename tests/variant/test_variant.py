@@ -147,6 +147,36 @@ def test_equal_recipes_return_the_cached_object_and_longer_ones_continue_from_it
     assert lab.apply(Workload(work.model, work.inputs), Recipe(STEPS[:2])) is not long
 
 
+def edited(shift: float) -> type[Step]:
+    """A step that a cell of a notebook defines, which is run again after its code was changed."""
+
+    class Shift(Step):
+        kind: ClassVar[str] = "shift"
+
+        def apply(self, draft: Draft) -> None:
+            module: Any = draft.module
+            with torch.no_grad():
+                module.head.bias += shift
+
+    return Shift
+
+
+def test_a_step_that_was_edited_in_a_notebook_is_applied_again() -> None:
+    work = small()
+    for shift in (1.0, 2.0):
+        variant: Any = lab.apply(work, Recipe([edited(shift)()]))
+        torch.testing.assert_close(variant.module.head.bias, work.model.head.bias + shift)
+
+
+def test_a_step_that_this_process_defined_last_is_found_unless_its_kind_is_installed() -> None:
+    class Mine(Step):
+        kind: ClassVar[str] = "fold"
+
+    last = [edited(shift) for shift in (1.0, 2.0)][-1]
+    assert steps.step_class("shift") is last and "shift" not in steps.step_names()
+    assert steps.step_class("fold") is not Mine
+
+
 def test_undoing_everything_restores_the_original_exactly() -> None:
     work = small()
     recipe = Recipe(STEPS)
@@ -425,13 +455,13 @@ def installed(monkeypatch: pytest.MonkeyPatch, loads: Any) -> None:
         lambda group: Entries(foreign=SimpleNamespace(load=load, value="pack.age:Foreign")),
     )
     monkeypatch.setattr(steps, "_installed", steps._installed.__wrapped__)
-    steps.step_class.cache_clear()
+    steps._from_entry_point.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Any:
     yield
-    steps.step_class.cache_clear()
+    steps._from_entry_point.cache_clear()
 
 
 def test_a_step_of_another_package_is_registered_by_its_entry_point(

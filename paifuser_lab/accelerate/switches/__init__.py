@@ -14,8 +14,9 @@ model_quantization  weights trained as int8 will hold them
 data_parallelism    gradients or weights averaged over several processes
 
 A new switch is a subclass of `Switch` in a file of its own and a line in `SWITCHES`, in the order
-in which calls are wrapped, the innermost first. It says by itself which feature turns it on, when
-it can be offered, how it prepares while the loop runs, and whether it recovers from a failed call.
+in which calls are wrapped, the innermost first; `lab.enable()` has an option for each that it turns
+on. It says by itself which feature turns it on, when it can be offered, how it prepares while the
+loop runs, and whether it recovers from a failed call.
 """
 
 from __future__ import annotations
