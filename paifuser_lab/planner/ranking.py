@@ -21,6 +21,7 @@ from ..workload import Workload
 EXACT = 1e-3  # a relative output error below this is rounding, and always allowed
 WIDE_OPEN = Limit(metric_drop=1.0, output_error=1e9)  # a search and `plan` have limits of their own
 UNJUDGED = "not judged on unseen test data, as the leaders are while the seconds last"
+UNREPORTED = "this engine does not report its memory"
 TIE_RATIO = 0.97  # candidates within this ratio of the best are equal; the simplest is taken
 MOST = sys.float_info.max  # that a metric which is no share may lose
 GOALS: tuple[str, ...] = get_args(SearchGoal)
@@ -86,6 +87,9 @@ def with_status(
     allowed = max(limits.metric_drop, 0 if row.metric_lost is not None else EXACT)
     if not (loss := _loss(row)) <= allowed:  # NaN is no loss that could be allowed
         return row.model_copy(update=_shut_out(row, loss, limits))
+    if _is_unreported(row, limits):
+        update = {"status": "lost", "reason": UNREPORTED, "allow": None}
+        return row.model_copy(update=update)
     if exceeded := past(row, limits):
         update = {"status": "outside the limits", "reason": exceeded, "allow": None}
         return row.model_copy(update=update)
@@ -163,7 +167,12 @@ def nearest(rows: Iterable[Candidate], options: Options, *, must_change: bool = 
     if is_found:
         return ""
     bounded = [row for row in rows if row.status == "outside the limits" and past(row, options)]
-    fits = any(row.status in ("measured", "lost") and not past(row, options) for row in rows)
+    fits = any(
+        row.status in ("measured", "lost")
+        and not past(row, options)
+        and not _is_unreported(row, options)
+        for row in rows
+    )
     if must_change and (fits or not bounded):
         return (
             "The model does not fit, and what would is not better for this goal or loses too much; "
@@ -188,6 +197,11 @@ def past(row: Candidate | Measurement, options: Options) -> str:
         for name, limit in options.limits.items()
         if (value := getattr(row, BOUNDED[name])) is not None and not value <= limit
     )
+
+
+def _is_unreported(row: Candidate, options: Options) -> bool:
+    """Whether nobody knows if it keeps the limit of the memory."""
+    return "peak_bytes" in options.limits and row.peak_bytes is None
 
 
 def _excess(row: Candidate, options: Options) -> float:
@@ -228,7 +242,7 @@ def _why_lost(row: Candidate, goal: SearchGoal, baseline: Measurement | None) ->
     field = "size_bytes" if goal == "size" else "peak_bytes"
     before, now = getattr(baseline, field, None), getattr(row, field)
     if now is None:
-        return "this engine does not report its memory"
+        return UNREPORTED
     is_smaller = before is None or now < before
     return None if is_smaller else "no smaller" if goal == "size" else "needs as much memory"
 

@@ -311,6 +311,16 @@ def test_an_engine_that_does_not_report_its_memory_loses_a_search_for_memory():
     assert with_status(row(peak_bytes=9), SearchOptions("memory"), base).status == "measured"
 
 
+def test_an_engine_that_does_not_report_its_memory_is_not_within_a_limit_of_it():
+    options = SearchOptions(limits={"peak_bytes": 10})
+    unknown = with_status(row("engine", peak_bytes=None), options, None)
+    assert unknown.status == "lost" and "does not report" in unknown.reason
+    large = with_status(row("large", peak_bytes=20), options, None)
+    found = ranked([unknown, large], "latency")
+    assert [candidate.rank for candidate in found] == [None, None]
+    assert "the nearest is 'large'" in nearest(found, options)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
