@@ -53,6 +53,13 @@ class Inputs:
             return [*self.args, *self.kwargs.values()]
         return tensors_in((self.args, self.kwargs))
 
+    @property
+    def described(self) -> str:
+        """The shape and the type of each tensor: '8×3×32×32 float32, 8 int64'."""
+        shapes = ("×".join(map(str, tensor.shape)) or "scalar" for tensor in self.tensors)
+        types = (str(tensor.dtype).removeprefix("torch.") for tensor in self.tensors)
+        return ", ".join(f"{shape} {dtype}" for shape, dtype in zip(shapes, types, strict=True))
+
     def __call__(self, model: Callable[..., Any]) -> Any:
         """The model's output for these inputs; a generator, such as of tokens, is exhausted to a
         list.
