@@ -171,6 +171,16 @@ def test_a_row_has_its_speed_up_its_word_and_what_a_press_of_it_sends():
     assert doubtful["Times as fast (likely)"]["text"] == "≈ 1.6–2.5 ×", "no figure stands alone"
 
 
+def test_a_search_for_throughput_says_its_batch_and_its_rate():
+    found = candidates(candidate("Fold", FOLD, latency_ms=6.4, per_second=1250.0))
+    found = found.model_copy(update={"goal": "throughput", "batch": 8})
+    assert "throughput, batches of 8: 1 of 1 candidate tried" in str(found)
+    assert found.table()[0]["per second"] == "1,250" and "1,250" in str(found)
+    sheet = packed(found)
+    assert sheet["over"].endswith(", batches of 8") and sheet["so_far"].endswith(", batches of 8")
+    assert sheet["tables"][0]["rows"][0]["Per second"] == "1,250"
+
+
 def test_a_range_that_says_nothing_is_a_dash():
     wide = candidate("Fold", FOLD, interval=(0.1, 9.0), word="not told", tone="untold")
     (row,) = shown(wide)
