@@ -84,8 +84,8 @@ def with_status(
         return row
     if (lost := _why_lost(row, limits.goal, baseline)) is not None:
         return row.model_copy(update={"status": "lost", "reason": lost, "allow": None})
-    allowed = max(limits.metric_drop, 0 if row.metric_lost is not None else EXACT)
-    if not (loss := _loss(row)) <= allowed:  # NaN is no loss that could be allowed
+    loss = _loss(row)
+    if not (loss <= limits.metric_drop or loss < rounding(row)):  # NaN and ∞ are never allowed
         return row.model_copy(update=_shut_out(row, loss, limits))
     if _is_unreported(row, limits):
         update = {"status": "lost", "reason": UNREPORTED, "allow": None}
@@ -97,6 +97,15 @@ def with_status(
         update = {"status": "lost", "reason": UNJUDGED, "allow": None}
         return row.model_copy(update=update)
     return row.model_copy(update={"status": "measured", "reason": "", "allow": None})
+
+
+def rounding(row: Candidate) -> float:
+    """The loss below which a candidate only rounds: of the output, or of the metric where the
+    output is kept.
+    """
+    if row.metric_lost is None:
+        return EXACT
+    return EXACT * abs(row.metric or 1.0) if (row.relative_error or 0.0) <= EXACT else 0.0
 
 
 def ranked(

@@ -297,6 +297,14 @@ def test_rounding_of_the_output_is_no_loss():
     assert with_status(row(relative_error=EXACT / 2), options, None).status == "measured"
 
 
+def test_rounding_of_a_metric_is_no_loss_where_the_output_is_kept():
+    options = SearchOptions(metric_drop=0.0)
+    near = row(relative_error=1e-7, metric=0.9, metric_lost=1e-8)
+    assert with_status(near, options, None).status == "measured"
+    changed = near.model_copy(update={"relative_error": 0.01})
+    assert with_status(changed, options, None).status == "outside the limits"
+
+
 def test_a_slower_candidate_lost_and_one_that_cannot_be_told_did_not():
     slower = with_status(row(word="slower", speedup=0.5), SearchOptions(), None)
     assert slower.status == "lost" and "slower" in slower.reason

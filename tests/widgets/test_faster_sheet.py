@@ -139,6 +139,9 @@ def test_a_candidate_that_was_allowed_is_within_the_limit_of_its_recipe():
     exact = candidates(candidate("Half", {"layout": {}}, relative_error=0.0))
     exact = exact.model_copy(update={"metric_drop": 250.0, "smaller_is_better": True})
     assert recipe_of(exact, "Half", "small").limit == Limit(metric_drop=250.0)
+    rounded = candidates(candidate("Fold", FOLD, relative_error=1e-7, metric=0.9, metric_lost=0.0))
+    rounded = rounded.model_copy(update={"metric_drop": 0.0})
+    assert recipe_of(rounded, "Fold", "small").limit.metric_drop == pytest.approx(9e-4)
 
 
 def test_only_what_was_measured_can_be_applied():
