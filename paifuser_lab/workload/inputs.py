@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -55,10 +56,15 @@ class Inputs:
 
     @property
     def described(self) -> str:
-        """The shape and the type of each tensor: '8×3×32×32 float32, 8 int64'."""
+        """The shapes and types of its tensors: '8×3×32×32 float32, 2 of 8×128 int64'."""
         shapes = ("×".join(map(str, tensor.shape)) or "scalar" for tensor in self.tensors)
         types = (str(tensor.dtype).removeprefix("torch.") for tensor in self.tensors)
-        return ", ".join(f"{shape} {dtype}" for shape, dtype in zip(shapes, types, strict=True))
+        counts = Counter(f"{shape} {dtype}" for shape, dtype in zip(shapes, types, strict=True))
+        return ", ".join(
+            # a language model's cache has dozens that are alike
+            text if count == 1 else f"{count} of {text}"
+            for text, count in counts.items()
+        )
 
     def __call__(self, model: Callable[..., Any]) -> Any:
         """The model's output for these inputs; a generator, such as of tokens, is exhausted to a
