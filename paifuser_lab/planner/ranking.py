@@ -21,6 +21,7 @@ from ..workload import Workload
 EXACT = 1e-3  # a relative output error below this is rounding, and always allowed
 WIDE_OPEN = Limit(metric_drop=1.0, output_error=1e9)  # a search and `plan` have limits of their own
 UNJUDGED = "not judged on unseen test data, as the leaders are while the seconds last"
+UNREPORTED = "this engine does not report its memory"
 TIE_RATIO = 0.97  # candidates within this ratio of the best are equal; the simplest is taken
 MOST = sys.float_info.max  # that a metric which is no share may lose
 GOALS: tuple[str, ...] = get_args(SearchGoal)
@@ -83,9 +84,12 @@ def with_status(
         return row
     if (lost := _why_lost(row, limits.goal, baseline)) is not None:
         return row.model_copy(update={"status": "lost", "reason": lost, "allow": None})
-    allowed = max(limits.metric_drop, 0 if row.metric_lost is not None else EXACT)
-    if not (loss := _loss(row)) <= allowed:  # NaN is no loss that could be allowed
+    loss = _loss(row)
+    if not (loss <= limits.metric_drop or loss < rounding(row)):  # NaN and ∞ are never allowed
         return row.model_copy(update=_shut_out(row, loss, limits))
+    if _is_unreported(row, limits):
+        update = {"status": "lost", "reason": UNREPORTED, "allow": None}
+        return row.model_copy(update=update)
     if exceeded := past(row, limits):
         update = {"status": "outside the limits", "reason": exceeded, "allow": None}
         return row.model_copy(update=update)
@@ -93,6 +97,15 @@ def with_status(
         update = {"status": "lost", "reason": UNJUDGED, "allow": None}
         return row.model_copy(update=update)
     return row.model_copy(update={"status": "measured", "reason": "", "allow": None})
+
+
+def rounding(row: Candidate) -> float:
+    """The loss below which a candidate only rounds: of the output, or of the metric where the
+    output is kept.
+    """
+    if row.metric_lost is None:
+        return EXACT
+    return EXACT * abs(row.metric or 1.0) if (row.relative_error or 0.0) <= EXACT else 0.0
 
 
 def ranked(
@@ -163,7 +176,12 @@ def nearest(rows: Iterable[Candidate], options: Options, *, must_change: bool = 
     if is_found:
         return ""
     bounded = [row for row in rows if row.status == "outside the limits" and past(row, options)]
-    fits = any(row.status in ("measured", "lost") and not past(row, options) for row in rows)
+    fits = any(
+        row.status in ("measured", "lost")
+        and not past(row, options)
+        and not _is_unreported(row, options)
+        for row in rows
+    )
     if must_change and (fits or not bounded):
         return (
             "The model does not fit, and what would is not better for this goal or loses too much; "
@@ -188,6 +206,11 @@ def past(row: Candidate | Measurement, options: Options) -> str:
         for name, limit in options.limits.items()
         if (value := getattr(row, BOUNDED[name])) is not None and not value <= limit
     )
+
+
+def _is_unreported(row: Candidate, options: Options) -> bool:
+    """Whether nobody knows if it keeps the limit of the memory."""
+    return "peak_bytes" in options.limits and row.peak_bytes is None
 
 
 def _excess(row: Candidate, options: Options) -> float:
@@ -228,7 +251,7 @@ def _why_lost(row: Candidate, goal: SearchGoal, baseline: Measurement | None) ->
     field = "size_bytes" if goal == "size" else "peak_bytes"
     before, now = getattr(baseline, field, None), getattr(row, field)
     if now is None:
-        return "this engine does not report its memory"
+        return UNREPORTED
     is_smaller = before is None or now < before
     return None if is_smaller else "no smaller" if goal == "size" else "needs as much memory"
 

@@ -7,7 +7,7 @@ import math
 from ..errors import RecipeError
 from ..records import Candidate, Candidates, Limit, Record, SearchGoal
 from ..variant.recipe import Recipe
-from .ranking import is_better
+from .ranking import is_better, rounding
 
 MOST_LOST = 1e9  # that a limit can allow: a metric may become infinite
 
@@ -99,7 +99,8 @@ def _limit(search: Candidates, row: Candidate) -> Limit:
     """
     allowed = search.metric_drop
     if row.metric_lost is not None:
-        return Limit(metric_drop=min(MOST_LOST, max(allowed, row.metric_lost)))
+        allowed = max(allowed, row.metric_lost, rounding(row))
+        return Limit(metric_drop=min(MOST_LOST, allowed))
     # a drop in a metric's own units is no error of the output
     error = 0.0 if search.smaller_is_better else allowed
     error = max(Limit().output_error, error, row.relative_error or 0.0)

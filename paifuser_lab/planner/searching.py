@@ -26,7 +26,6 @@ from ..errors import (
     keep_when_stopped,
 )
 from ..machine import hardware, machine_label
-from ..model.weights import weights_hash
 from ..records import Candidate, Comparison, Measurement, Profile, SearchGoal, counted
 from ..variant import Variant, apply_as_timed
 from ..variant.cache import keep
@@ -41,7 +40,7 @@ from .ranking import EXACT, WIDE_OPEN, Options, is_better, nearest, past, ranked
 from .result import SearchResult, targets_of
 from .screening import Screen, Screened
 from .space import Point, Space, allowed_engines
-from .store import QUEUED, Study
+from .store import QUEUED, Study, about_of
 
 LEADER_ROUNDS = 20
 SCREEN_SHARE = 0.75  # of the seconds; the leaders have the rest
@@ -76,7 +75,7 @@ def search(
     loss of the metric that is allowed; without labelled data, the relative error of the output.
     `limits` bounds what else a recipe may need: latency_ms, size_bytes, peak_bytes, output_error.
     All of it ends after `seconds`, or when stopped, with what was measured. `study` is a database,
-    such as "sqlite:///searches.db": a search of the same workload and goal goes on from it.
+    such as "sqlite:///searches.db": a search of the same workload, inputs and goal goes on from it.
     `workers` is the address of a Ray cluster, such as "auto": its machines of this one's kind of
     processor measure a candidate each, and this one measures the leaders.
     `result.best` is the recipe; it has no steps where nothing is clearly better than the model, if
@@ -121,13 +120,7 @@ def searches(
     options = Options(goal, metric_drop, may_train, seconds, limits=dict(limits or {}), **facts)
     options.check(work)
     space = Space.of(work, hardware(), allowed_engines(engines), may_train=may_train)
-    about = {
-        "workload": work.name,
-        "goal": goal,
-        "model": weights_hash(work.model),
-        "machine": machine_label(),
-    }
-    trials = Study.open(study, about, space.axes, seed)
+    trials = Study.open(study, about_of(work, goal, study), space.axes, seed)
     space = replace(space, axes=trials.axes)
     return _Search(work, options, space, trials, profile, should_stop, began, order, workers).run()
 

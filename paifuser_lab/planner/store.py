@@ -25,13 +25,17 @@ import psutil
 
 from .._files import HISTORY_OFF, history_file
 from ..errors import FileError, first_line
-from ..records import Candidate, SweepRun
+from ..machine import machine_label
+from ..model.weights import weights_hash
+from ..records import Candidate, SearchGoal, SweepRun
+from ..workload import Workload
+from .halves import samples_in
 from .space import Point
 
 if TYPE_CHECKING:
     import optuna
 
-SCHEMA = 2  # 2: the choices of a study are kept, and ONNX Runtime may spin
+SCHEMA = 3  # 3: a study is also about its inputs, metric and test data
 PAUSES_S = (0.05, 0.1, 0.2, 0.4)  # between attempts to open a database
 ROW, VALUES, OWNER, QUEUED = "candidate", "values", "owner", "queued"
 KEY, TOKEN, RUN = "key", "token", "run"
@@ -41,6 +45,21 @@ def default_url() -> str | None:
     """The database in the user's data folder; None where history is switched off."""
     file = history_file()
     return None if file is None else f"sqlite:///{file}"
+
+
+def about_of(work: Workload, goal: SearchGoal, url: str | None) -> dict[str, str | int | None]:
+    """What a search is about: its study holds for nothing else. Test data are counted, which reads
+    all of them, only where a study may go on.
+    """
+    return {
+        "workload": work.name,
+        "goal": goal,
+        "model": weights_hash(work.model),
+        "machine": machine_label(),
+        "shape of the inputs": work.inputs.described,
+        "metric": work.metric_name,
+        "number of test samples": samples_in(work) if url else None,
+    }
 
 
 @dataclass

@@ -108,11 +108,11 @@ class Advice:
 
 
 def advise(profile: Profile, layer: str = "", candidates: Candidates | None = None) -> list[Advice]:
-    """The steps that would help a container or the model, the most first: those that a search has
-    measured to be faster, else as they are expected. One that helps layers alone, and is not
-    expected to help the whole, is described and not offered.
+    """The steps that would help a container or the model, the most first: those that a search for
+    latency has measured to be faster, else as they are expected. One that helps layers alone, and
+    is not expected to help the whole, is described and not offered.
     """
-    if candidates is not None and candidates.ranked:
+    if candidates is not None and candidates.goal == "latency" and candidates.ranked:
         return [
             Advice(step, measured=row)
             for row in candidates.ranked
@@ -161,8 +161,8 @@ def _folds(step: Step) -> bool:
 
 
 def measured_of(step: Step, candidates: Candidates | None) -> Candidate | None:
-    """What a search measured of a step; None if it did not measure it."""
-    rows = candidates.rows if candidates is not None else ()
+    """What a search measured of a step on the example inputs; None if it did not measure it."""
+    rows = candidates.rows if candidates is not None and candidates.batch is None else ()
     return next((row for row in rows if row.speedup and only_step(row) == step), None)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from .quality import Quality, times
 from .record import AboutWorkload, Record, TableRecord, row_of
-from .text import counted, or_dash, readable_bytes, readable_ms
+from .text import counted, or_dash, readable_bytes, readable_ms, readable_rate
 
 SearchGoal = Literal["latency", "throughput", "size", "memory"]
 CandidateStatus = Literal["measured", "outside the limits", "lost", "refused"]
@@ -125,18 +125,26 @@ class Candidates(TableRecord):
         return row_of(self.rows, "label", label, "candidate")
 
     @property
+    def batches(self) -> str:
+        """', batches of 8' where these were timed instead of the example inputs; else ''."""
+        return f", batches of {self.batch}" if self.batch is not None else ""
+
+    @property
     def title(self) -> str:
+        goal = f"{self.goal}{self.batches}"
         stopped = ", stopped" if self.is_interrupted else ""
         return (
-            f"{self.workload} on {self.machine} · {self.goal}: {len(self.rows)} of "
+            f"{self.workload} on {self.machine} · {goal}: {len(self.rows)} of "
             f"{counted(self.planned, 'candidate')} tried in {self.took_s:.0f} s{stopped}"
         )
 
     def table(self) -> list[dict[str, str]]:
+        has_rate = self.goal == "throughput"
         return [
             {
                 "change": row.label if row.rank is None else f"{row.rank}. {row.label}",
                 "ms": readable_ms(row.latency_ms),
+                **({"per second": readable_rate(row.per_second)} if has_rate else {}),
                 "effect": row.effect or "–",
                 "output error": or_dash(row.relative_error, "{:.1e}"),
                 self.metric_name or "metric": or_dash(row.metric, "{:.4f}"),

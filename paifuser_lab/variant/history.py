@@ -39,6 +39,7 @@ TABLE = (
     "CREATE TABLE IF NOT EXISTS measured"
     " (number INTEGER PRIMARY KEY, workload TEXT, structure TEXT, data TEXT)"
 )
+OTHER = {"machine": "another machine", "inputs": "other inputs"}  # else another model
 
 
 class PastRow(ResultRow):
@@ -53,6 +54,7 @@ class PastRow(ResultRow):
     versions: dict[str, str]
     rounds: int
     metric_name: str | None = None
+    inputs: str = ""  # their shapes and types; '' where an earlier version kept the row
     limit: Limit = Limit()
 
     @property
@@ -70,7 +72,7 @@ class PastRow(ResultRow):
 class History(Results):
     """Rows of any session, the newest last."""
 
-    text_columns = ("when", "model", "recipe", "verdict", "machine", "note")
+    text_columns = ("when", "model", "inputs", "recipe", "verdict", "machine", "note")
 
     rows: tuple[PastRow, ...] = ()
 
@@ -101,18 +103,20 @@ class History(Results):
         return self.model_copy(update={"rows": kept})
 
     def pair(self, first: int, second: int) -> ResultPair:
-        """Compare two rows; times of two models or machines say nothing about each other."""
+        """Compare two rows; times of two models, machines or batches say nothing about each
+        other.
+        """
         pair = super().pair(first, second)
         before, after = self[first], self[second]
-        for name in ("weights", "structure", "workload", "machine"):
+        for name in ("weights", "structure", "workload", "machine", "inputs"):
             one, other = getattr(before, name), getattr(after, name)
-            if one != other:
-                what = "model" if name != "machine" else name
+            if one != other and "" not in (one, other):
+                what = OTHER.get(name, "another model")
                 return pair._replace(
                     speedup=None,
                     speedup_interval=None,
-                    verdict=pair.verdict._replace(word="not told", sentence=f"another {what}"),
-                    difference=f"B is of another {what}, so their times say nothing about each "
+                    verdict=pair.verdict._replace(word="not told", sentence=what),
+                    difference=f"B is of {what}, so their times say nothing about each "
                     f"other. {pair.difference}",
                 )
         return pair
@@ -135,11 +139,13 @@ class History(Results):
 
     def table(self) -> list[dict[str, str]]:
         """The rows as text."""
+        differ = len({row.inputs for row in self.rows}) > 1
         return [
             {
                 "number": str(row.number),
                 "when": row.when[:16].replace("T", " "),
                 "model": row.workload,
+                **({"inputs": row.inputs} if differ else {}),
                 "recipe": row.label,
                 "latency": readable_ms(row.latency_ms),
                 "verdict": row.verdict.sentence.partition(" · ")[2] or row.verdict.word,
@@ -199,6 +205,7 @@ def keep(work: Workload, compared: Comparison, recipes: Mapping[str, Recipe]) ->
         "versions": _versions(),
         "rounds": compared.rounds,
         "metric_name": compared.metric_name,
+        "inputs": work.inputs.described,
         "before_ms": base.latency_ms,
         "quality": compared.quality,
     }

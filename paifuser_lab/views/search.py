@@ -89,9 +89,9 @@ def _frontier(search: SearchResult, rows: list[Candidate]) -> Panel:
     loss = f"loss of {metric}" if search.metric_name else metric
     top = min(max([*losses, search.metric_drop, 1e-6]), 4 * max(search.metric_drop, 1e-6))
     y = Axis.linear(min([0.0, *losses]) - 0.05 * top, 1.1 * top, loss)
-    return Panel(
-        Axis.log(min(around) / 1.2, max(around) * 1.3, name, readable), y, tuple(marks), 260
-    )
+    cost = f"{name}{search.batches}"
+    x = Axis.log(min(around) / 1.2, max(around) * 1.3, cost, readable)
+    return Panel(x, y, tuple(marks), 260)
 
 
 def _tips(rows: list[Candidate]) -> Tips:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -52,6 +53,18 @@ class Inputs:
         if self.is_flat:
             return [*self.args, *self.kwargs.values()]
         return tensors_in((self.args, self.kwargs))
+
+    @property
+    def described(self) -> str:
+        """The shapes and types of its tensors: '8×3×32×32 float32, 2 of 8×128 int64'."""
+        shapes = ("×".join(map(str, tensor.shape)) or "scalar" for tensor in self.tensors)
+        types = (str(tensor.dtype).removeprefix("torch.") for tensor in self.tensors)
+        counts = Counter(f"{shape} {dtype}" for shape, dtype in zip(shapes, types, strict=True))
+        return ", ".join(
+            # a language model's cache has dozens that are alike
+            text if count == 1 else f"{count} of {text}"
+            for text, count in counts.items()
+        )
 
     def __call__(self, model: Callable[..., Any]) -> Any:
         """The model's output for these inputs; a generator, such as of tokens, is exhausted to a

@@ -297,6 +297,14 @@ def test_rounding_of_the_output_is_no_loss():
     assert with_status(row(relative_error=EXACT / 2), options, None).status == "measured"
 
 
+def test_rounding_of_a_metric_is_no_loss_where_the_output_is_kept():
+    options = SearchOptions(metric_drop=0.0)
+    near = row(relative_error=1e-7, metric=0.9, metric_lost=1e-8)
+    assert with_status(near, options, None).status == "measured"
+    changed = near.model_copy(update={"relative_error": 0.01})
+    assert with_status(changed, options, None).status == "outside the limits"
+
+
 def test_a_slower_candidate_lost_and_one_that_cannot_be_told_did_not():
     slower = with_status(row(word="slower", speedup=0.5), SearchOptions(), None)
     assert slower.status == "lost" and "slower" in slower.reason
@@ -309,6 +317,16 @@ def test_an_engine_that_does_not_report_its_memory_loses_a_search_for_memory():
     lost = with_status(row(peak_bytes=None), SearchOptions("memory"), base)
     assert lost.status == "lost" and "does not report" in lost.reason
     assert with_status(row(peak_bytes=9), SearchOptions("memory"), base).status == "measured"
+
+
+def test_an_engine_that_does_not_report_its_memory_is_not_within_a_limit_of_it():
+    options = SearchOptions(limits={"peak_bytes": 10})
+    unknown = with_status(row("engine", peak_bytes=None), options, None)
+    assert unknown.status == "lost" and "does not report" in unknown.reason
+    large = with_status(row("large", peak_bytes=20), options, None)
+    found = ranked([unknown, large], "latency")
+    assert [candidate.rank for candidate in found] == [None, None]
+    assert "the nearest is 'large'" in nearest(found, options)
 
 
 @pytest.mark.parametrize(

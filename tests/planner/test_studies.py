@@ -9,14 +9,18 @@ from typing import Any
 import optuna
 import pytest
 import sqlalchemy
+import torch
 
+from paifuser_lab import Workload
 from paifuser_lab.errors import FileError
 from paifuser_lab.machine import hardware
 from paifuser_lab.planner import searches, store
 from paifuser_lab.planner.screening import Screen
 from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.planner.store import Study
+from paifuser_lab.workload import Inputs
 from tests.planner.conftest import BF16, FOLD, LABELS, LAYOUT, row
+from tests.support.models import images
 
 
 def test_a_search_goes_on_from_its_study_and_measures_nothing_twice(work, tried, tmp_path):
@@ -74,6 +78,25 @@ def test_a_study_of_something_else_is_refused(work, change, tmp_path):
         return
     with pytest.raises(FileError, match=f"is of another {change}: {about[change]}"):
         store.Study.open(url, other, {"keep": (1.0, 0.5)})
+
+
+def test_a_study_of_other_inputs_another_metric_or_other_test_data_is_refused(work, tmp_path):
+    url = f"sqlite:///{tmp_path / 'searches.db'}"
+
+    def opened(subject: Workload) -> Study:
+        return Study.open(url, store.about_of(subject, "latency", url), {"keep": (1.0,)})
+
+    assert opened(work).finished == opened(work).finished == {}
+    larger, judged = work.copied(), work.copied()
+    larger.inputs = Inputs.of(images(8))
+    with pytest.raises(FileError, match="another shape of the inputs: 2×3×8×8 float32, where"):
+        opened(larger)
+    judged.test = [(images(), torch.zeros(2))]
+    with pytest.raises(FileError, match=r"number of test samples: None, where .* has 2;"):
+        opened(judged)
+    judged.metric = lambda predict, test: 1.0
+    with pytest.raises(FileError, match="another metric: None"):
+        opened(judged)
 
 
 def test_a_study_of_other_choices_is_refused(tmp_path):

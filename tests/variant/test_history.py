@@ -83,6 +83,17 @@ def test_two_rows_of_a_model_are_compared_and_those_of_two_models_are_not():
         past.pair(1, 9)
 
 
+def test_rows_of_another_batch_are_told_apart_and_not_compared():
+    work = workload()
+    measured(work), measured(lab.Workload(work.model, torch.ones(8, 4), name="net"))
+    past = lab.history(work)
+    assert [line["inputs"] for line in past.table()] == ["2×4 float32", "8×4 float32"]
+    pair = past.pair(1, 2)
+    assert pair.speedup is None and pair.difference.startswith("B is of other inputs, so")
+    rows = (past[1], past[2].model_copy(update={"inputs": past[1].inputs}))
+    assert "inputs" not in past.model_copy(update={"rows": rows}).table()[0]
+
+
 def test_the_table_says_whether_a_variant_was_faster():
     measured(workload())
     past = lab.history()

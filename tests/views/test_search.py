@@ -49,6 +49,11 @@ def test_choices_that_explain_nothing_are_left_out_of_the_importance():
     assert list(marks(panel, Boxes)[0].x2) == [0.7, 0.3]
 
 
+def test_a_search_for_throughput_says_of_which_batches_the_latency_is():
+    drawn = picture(SEARCH.model_copy(update={"goal": "throughput", "batch": 8}))
+    assert drawn.panels[0].x.label == "latency, ms, batches of 8"
+
+
 @pytest.mark.parametrize("goal", ["size", "memory"])
 def test_a_search_for_less_shows_bytes_against_those_it_came_with(goal):
     field = {"size": "size_bytes", "memory": "peak_bytes"}[goal]

@@ -9,10 +9,12 @@ import pytest
 
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.profiler import expected
+from paifuser_lab.profiler.advice import measured_of
 from paifuser_lab.session.state import State
 from paifuser_lab.widgets.details import COMPANY, layer_details, offers
 from tests.support.advised import normalised, plain_calibration, profile, row
 from tests.support.bench import opened
+from tests.support.drawn import RECORDS
 from tests.support.models import Small, images
 
 
@@ -27,6 +29,19 @@ def test_offers_are_the_steps_with_the_largest_expected_saving_and_its_usual_err
     assert fold["basis"] == "estimated ± 95%" and "are expected to become" in fold["why"]
     assert set(fold) == {"label", "step", "saves_ms", "basis", "why", "is_taken"}
     assert offers(replace(state, profile=found.model_copy(update={"engine": "other"}))) == []
+
+
+def test_a_search_for_something_else_than_latency_leaves_the_offers_as_they_are(monkeypatch):
+    monkeypatch.setattr(expected, "calibration", lambda: plain_calibration(error=0.1))
+    small = row("head", "Other", 7.0, macs=0, verdict="overhead", overhead_ms=7.0)
+    found = profile(*normalised(), small)
+    state = State(recipe=Recipe([]), profile=found, baseline=found)
+    size = RECORDS["SearchResult"].model_copy(update={"goal": "size"})
+    throughput = size.model_copy(update={"goal": "throughput", "batch": 8})
+    assert measured_of({"fold": {}}, size) and measured_of({"fold": {}}, throughput) is None
+    assert len(offers(state)) == 2
+    for searched in (size, throughput):
+        assert offers(state.with_record("candidates", searched)) == offers(state)
 
 
 def test_the_bar_and_the_sentence_have_one_time_before_also_when_the_model_is_profiled_again(

@@ -139,6 +139,9 @@ def test_a_candidate_that_was_allowed_is_within_the_limit_of_its_recipe():
     exact = candidates(candidate("Half", {"layout": {}}, relative_error=0.0))
     exact = exact.model_copy(update={"metric_drop": 250.0, "smaller_is_better": True})
     assert recipe_of(exact, "Half", "small").limit == Limit(metric_drop=250.0)
+    rounded = candidates(candidate("Fold", FOLD, relative_error=1e-7, metric=0.9, metric_lost=0.0))
+    rounded = rounded.model_copy(update={"metric_drop": 0.0})
+    assert recipe_of(rounded, "Fold", "small").limit.metric_drop == pytest.approx(9e-4)
 
 
 def test_only_what_was_measured_can_be_applied():
@@ -169,6 +172,16 @@ def test_a_row_has_its_speed_up_its_word_and_what_a_press_of_it_sends():
     assert unknown[BAR] == {"text": "", "tone": "good"}
     doubtful = shown(fold.model_copy(update={"word": "not told", "tone": "untold"}))[0]
     assert doubtful["Times as fast (likely)"]["text"] == "≈ 1.6–2.5 ×", "no figure stands alone"
+
+
+def test_a_search_for_throughput_says_its_batch_and_its_rate():
+    found = candidates(candidate("Fold", FOLD, latency_ms=6.4, per_second=1250.0))
+    found = found.model_copy(update={"goal": "throughput", "batch": 8})
+    assert "throughput, batches of 8: 1 of 1 candidate tried" in str(found)
+    assert found.table()[0]["per second"] == "1,250" and "1,250" in str(found)
+    sheet = packed(found)
+    assert sheet["over"].endswith(", batches of 8") and sheet["so_far"].endswith(", batches of 8")
+    assert sheet["tables"][0]["rows"][0]["Per second"] == "1,250"
 
 
 def test_a_range_that_says_nothing_is_a_dash():

@@ -10,7 +10,7 @@ from ...planner.result import recipe_of
 from ...records import Candidate, readable_bytes
 from ...records.quality import UNUSABLE, readable_interval
 from ...records.table import Table
-from ...records.text import in_figures, readable_ms, readable_ratio
+from ...records.text import in_figures, readable_ms, readable_rate, readable_ratio
 from ...session.state import State
 from ..section import Bench, Context, Request, Section
 from ..wire import cell
@@ -41,8 +41,8 @@ def packed_candidates(found: SearchResult) -> dict[str, Any]:
     others = [row for row in found.rows if row.rank is None]
     return {
         "options": found.model_dump(include={"goal", "metric_drop", "may_train", "seconds"}),
-        "so_far": f"{done} so far · {found.took_s:.0f} s of {found.seconds:g} s",
-        "over": f"{done} measured in {found.took_s:.0f} s{stopped}",
+        "so_far": f"{done} so far · {found.took_s:.0f} s of {found.seconds:g} s{found.batches}",
+        "over": f"{done} measured in {found.took_s:.0f} s{stopped}{found.batches}",
         "note": found.note,
         "tables": [
             _table(found, caption, rows)
@@ -64,10 +64,15 @@ def _row(found: SearchResult, row: Candidate) -> dict[str, Any]:
     name = _metric(found.metric_name)
     lost = f"{name}, points lost or won" if found.is_share else name
     why, rank = row.reason or row.why, f"{row.rank}. " if row.rank else ""
+    speed = (
+        {"Per second": readable_rate(row.per_second)}
+        if found.goal == "throughput"
+        else {"ms": readable_ms(row.latency_ms)}
+    )
     return {
         "Change": cell(rank + row.label, small=why, hint=f"{row.label}: {why}"),
         BAR: cell("", bar=_bar(found, row), tone=row.tone),
-        "ms": readable_ms(row.latency_ms),
+        **speed,
         "Times as fast (likely)": _speed(row),
         lost if has_metric else "Output differs by": _loss(found, row),
         "Size": readable_bytes(row.size_bytes),
