@@ -107,7 +107,7 @@ def test_the_card_says_what_nobody_knows(small):
 
 def test_the_card_promises_an_image_file_only_where_one_can_be_run(small):
     image, why = "`python run.py image.png`", "the model takes 2 at a time"
-    assert image in card_of(small)
+    assert image in card_of(small) and "as `--how stretch`" in card_of(small)
     several = card_of(exportable_of(Small(), torch.rand(2, 3, 8, 8)))
     assert image not in several and why in several and "`dynamic=True`" in several
     array = card_of(exportable_of(nn.Linear(3, 2), torch.rand(2, 3)))
