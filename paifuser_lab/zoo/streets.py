@@ -7,7 +7,6 @@ light, haze and grain change from scene to scene, so that colour alone does not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -89,9 +88,8 @@ class _Canvas:
         self.object = 0  # the number of the car or pedestrian that is drawn, from 1
         self.horizon = rng.uniform(0.35, 0.5) * side
         self.vanishing = rng.uniform(0.3, 0.7) * side
-        self.road = _Strip(
-            centre=rng.uniform(0.35, 0.65) * side, half_width=rng.uniform(0.3, 0.5) * side
-        )
+        self.road = rng.uniform(0.35, 0.65) * side  # its middle, at the bottom edge
+        self.half_road = rng.uniform(0.3, 0.5) * side
 
     def paint(
         self, label: int, colour: Any, top: float, bottom: float, left: float, right: float
@@ -108,14 +106,6 @@ class _Canvas:
         return self.rng.uniform(low, high) + self.rng.normal(0.0, 0.03, size=3)
 
 
-@dataclass(frozen=True)
-class _Strip:
-    """The position of a strip of ground at the bottom edge."""
-
-    centre: float
-    half_width: float
-
-
 def _sky(canvas: _Canvas) -> None:
     zenith, haze = canvas.rng.uniform((0.2, 0.4, 0.6), (0.6, 0.7, 1.0)), canvas.grey(0.6, 0.9)
     height = np.linspace(0.0, 1.0, canvas.side)[:, None, None]
@@ -129,9 +119,9 @@ def _ground(canvas: _Canvas) -> None:
     below_horizon = np.arange(canvas.side) - canvas.horizon
     near = np.clip(below_horizon / (canvas.side - canvas.horizon), 0.0, 1.0)[:, None]
     across = np.arange(canvas.side)[None, :] - (
-        canvas.vanishing + (canvas.road.centre - canvas.vanishing) * near
+        canvas.vanishing + (canvas.road - canvas.vanishing) * near
     )
-    is_road = below & (np.abs(across) < canvas.road.half_width * near)
+    is_road = below & (np.abs(across) < canvas.half_road * near)
     canvas.image[is_road] = canvas.grey(0.2, 0.45)
     canvas.labels[is_road] = ROAD
     is_dash = (np.floor(8 / (near + 0.15)) % 2 == 0) & (np.abs(across) < 1.5 * near)
@@ -173,8 +163,8 @@ def _car(canvas: _Canvas, depth: float) -> None:
     rng, side = canvas.rng, canvas.side
     wide, high = 0.34 * side * depth, 0.2 * side * depth
     bottom = canvas.horizon + (side - canvas.horizon) * depth * rng.uniform(0.8, 1.0)
-    middle = canvas.vanishing + (canvas.road.centre - canvas.vanishing) * depth
-    left = middle + rng.uniform(-0.8, 0.8) * canvas.road.half_width * depth - wide / 2
+    middle = canvas.vanishing + (canvas.road - canvas.vanishing) * depth
+    left = middle + rng.uniform(-0.8, 0.8) * canvas.half_road * depth - wide / 2
     body = canvas.grey(0.15, 0.7) if rng.random() < 0.5 else rng.uniform(0.1, 0.9, size=3)
     canvas.paint(CAR, body, bottom - 0.6 * high, bottom, left, left + wide)
     canvas.paint(
