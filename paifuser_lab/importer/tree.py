@@ -113,8 +113,14 @@ class Tree:
         path = self._add(path, layer)
         return self._traced(self.graph.call_module(path, (self._node(x),)), metas)
 
-    def size(self, value: Traced, axis: int) -> Size:
+    def number(self, value: int) -> Size:
+        """An integer that is the same for all examples."""
+        return Size(value, (value,) * self.examples)
+
+    def size(self, value: Value, axis: int) -> Size:
         """The size of a dimension: a number if it is the same for all examples."""
+        if isinstance(value, Constant):
+            return self.number(value.tensor.shape[axis])
         each = tuple(meta.shape[axis] for meta in value.metas)
         if len(set(each)) == 1:
             return Size(each[0], each)
