@@ -78,11 +78,9 @@ def concat(call: Call) -> Value:
 @operator("Split")
 def split(call: Call) -> list[Value]:
     axis = int(call.attribute("axis", 0))
-    parts = call.integers(1, "split")
-    if parts is None:
-        count = len(call.node.output)
-        length = -(-call.shape(0)[axis] // count)
-        return call.call(torch.split, call.value(0), length, dim=axis)  # type: ignore[no-any-return]
+    parts: Any = call.integers(1, "split")
+    if parts is None:  # all of one length, the last one perhaps shorter
+        parts = -(-call.shape(0)[axis] // len(call.node.output))
     return call.call(torch.split, call.value(0), parts, dim=axis)  # type: ignore[no-any-return]
 
 
