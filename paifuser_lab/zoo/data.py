@@ -38,11 +38,8 @@ def _moved(images: Tensor, side: int, generator: torch.Generator) -> Tensor:
     angle = ROTATION * _uniform(count, generator)
     size = SIZES[0] + (SIZES[1] - SIZES[0]) * torch.rand(count, generator=generator)
     across, down = (SHIFT * _uniform(count, generator) for _ in range(2))
-    rows = [
-        torch.stack(row, dim=1)
-        for row in ((angle.cos(), -angle.sin(), across), (angle.sin(), angle.cos(), down))
-    ]
-    return _sampled(images, torch.stack(rows, dim=1) / size[:, None, None], side)
+    turned = _matrices((angle.cos(), -angle.sin(), across), (angle.sin(), angle.cos(), down))
+    return _sampled(images, turned / size[:, None, None], side)
 
 
 def _clutter(small: Tensor, count: int, side: int, generator: torch.Generator) -> Tensor:
@@ -55,12 +52,14 @@ def _clutter(small: Tensor, count: int, side: int, generator: torch.Generator) -
         zero = torch.zeros(count)
         # The edge of the image in coordinates of the sampling grid: a piece is 0.8 of half a side
         # from the middle.
-        rows = [
-            torch.stack(row, dim=1)
-            for row in ((zoom, zero, -1.6 * angle.cos()), (zero, zoom, -1.6 * angle.sin()))
-        ]
-        drawn = torch.maximum(drawn, 0.5 * _sampled(others, torch.stack(rows, dim=1), side))
+        placed = _matrices((zoom, zero, -1.6 * angle.cos()), (zero, zoom, -1.6 * angle.sin()))
+        drawn = torch.maximum(drawn, 0.5 * _sampled(others, placed, side))
     return drawn
+
+
+def _matrices(*rows: tuple[Tensor, ...]) -> Tensor:
+    """A matrix for each image, of rows of its numbers."""
+    return torch.stack([torch.stack(row, dim=1) for row in rows], dim=1)
 
 
 def _sampled(images: Tensor, transform: Tensor, side: int) -> Tensor:
