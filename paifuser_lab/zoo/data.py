@@ -93,7 +93,7 @@ def digits(*, batch: int = 40, side: int = 32, seed: int = 0) -> tuple[Batches, 
     pixels = normalised(
         F.interpolate(small, size=(side, side), mode="bilinear", align_corners=False), DIGITS
     )
-    return _batches(pixels[~tests], classes[~tests], batch), _batches(
+    return in_batches(pixels[~tests], classes[~tests], batch), in_batches(
         pixels[tests], classes[tests], batch
     )
 
@@ -107,7 +107,7 @@ def hard_digits(
     small, classes, tests = _digits(seed)
     generator = torch.Generator().manual_seed(seed)
     train, test = (
-        _batches(
+        in_batches(
             normalised(
                 distorted(small[part], side=side, copies=copies, generator=generator), DIGITS
             ),
@@ -133,7 +133,7 @@ def streets(
         torch.stack([part[:train], part[:train].flip(-1)], dim=1).flatten(0, 1)
         for part in (pixels, classes)
     )
-    return _batches(train_pixels, train_classes, batch), _batches(
+    return in_batches(train_pixels, train_classes, batch), in_batches(
         pixels[train:], classes[train:], batch
     )
 
@@ -152,7 +152,7 @@ def boxed_streets(
     mirrored = torch.stack([kind, 1 - right, top, 1 - left, bottom], dim=-1)
     train_pixels = torch.stack([pixels[:train], pixels[:train].flip(-1)], dim=1).flatten(0, 1)
     train_targets = torch.stack([targets[:train], mirrored], dim=1).flatten(0, 1)
-    return _batches(train_pixels, train_targets, batch), _batches(
+    return in_batches(train_pixels, train_targets, batch), in_batches(
         pixels[train:], targets[train:], batch
     )
 
@@ -165,7 +165,7 @@ def maps(
     """
     images, labels = _sheets(train + test, side=side, seed=seed)
     pixels, classes = normalised(torch.from_numpy(images), MAPS), torch.tensor(labels)
-    return _batches(pixels[:train], classes[:train], batch), _batches(
+    return in_batches(pixels[:train], classes[:train], batch), in_batches(
         pixels[train:], classes[train:], batch
     )
 
@@ -196,10 +196,10 @@ def _shuffled(batches: Batches, generator: torch.Generator) -> Batches:
     """The examples in random order, so that the copies of one do not share a batch."""
     inputs, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
     order = torch.randperm(len(inputs), generator=generator)
-    return _batches(inputs[order], targets[order], len(batches[0][0]))
+    return in_batches(inputs[order], targets[order], len(batches[0][0]))
 
 
-def _batches(inputs: torch.Tensor, targets: torch.Tensor, batch: int) -> Batches:
+def in_batches(inputs: torch.Tensor, targets: torch.Tensor, batch: int) -> Batches:
     """Batches of equal size; a smaller last one is left out."""
     whole = len(inputs) - len(inputs) % batch
     return list(
