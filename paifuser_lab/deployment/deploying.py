@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,23 +104,20 @@ def deployments(
     so_far = Deployment(
         workload=exportable.name, recipe=recipe.label, machine=machine_label(), is_done=False
     )
-    try:
-        with replaced_folder(folder) as stage:
-            for name in names:
-                stop_if_asked(should_stop, NO_RESULT)
-                row, difference = _exported(exportable, name, stage, options, should_stop)
-                so_far = _with(
-                    so_far, rows=(*so_far.rows, row), difference=so_far.difference or difference
-                )
-                yield so_far
-            if so_far.rows[0].report is None:
-                raise _NothingToDeployError
-            notes = getattr(subject, "notes", ())
-            finished = _completed(stage, exportable, preprocessing, so_far, recipe, options, notes)
-            so_far = _with(finished, folder=str(folder), is_done=True)
-    except _NothingToDeployError:
-        so_far = _with(so_far, is_done=True)
-    yield so_far
+    with suppress(_NothingToDeployError), replaced_folder(folder) as stage:
+        for name in names:
+            stop_if_asked(should_stop, NO_RESULT)
+            row, difference = _exported(exportable, name, stage, options, should_stop)
+            so_far = _with(
+                so_far, rows=(*so_far.rows, row), difference=so_far.difference or difference
+            )
+            yield so_far
+        if so_far.rows[0].report is None:
+            raise _NothingToDeployError
+        notes = getattr(subject, "notes", ())
+        finished = _completed(stage, exportable, preprocessing, so_far, recipe, options, notes)
+        so_far = _with(finished, folder=str(folder))
+    yield _with(so_far, is_done=True)
 
 
 def checked_targets(to: Sequence[str]) -> tuple[str, ...]:

@@ -76,16 +76,22 @@ def _how_to_run(inputs: Sequence[InputSpec]) -> str:
     is_image = len(inputs) == 1 and inputs[0].kind == "image"
     takes_one = is_image and inputs[0].shape[0] in (None, 1)
     file = "image.png` (or `.npy`, `.npz`)" if takes_one else "example.npz`"
-    why = (
-        f" No image file can be run, since the model takes {inputs[0].shape[0]} at a time: give "
-        "`.npy` or `.npz`, or deploy with `dynamic=True` (`--dynamic`)."
-        if is_image and not takes_one
-        else ""
-    )
+    if takes_one:
+        pictures = (
+            " Pictures are stretched to the input's sides, as `--how stretch` of `paifuser-lab "
+            "serve` and `stream` does."
+        )
+    elif is_image:
+        pictures = (
+            f" No image file can be run, since the model takes {inputs[0].shape[0]} at a time: "
+            "give `.npy` or `.npz`, or deploy with `dynamic=True` (`--dynamic`)."
+        )
+    else:
+        pictures = ""
     return (
         f"`python run.py {file}, `python check.py`, `python serve.py`, `python batch.py IN OUT`: "
-        f"with `requirements.txt` alone.{why} `Dockerfile` and `kubernetes/` run the same scripts; "
-        "the manifests are valid for their schema, and no cluster has run them."
+        f"with `requirements.txt` alone.{pictures} `Dockerfile` and `kubernetes/` run the same "
+        "scripts; the manifests are valid for their schema, and no cluster has run them."
     )
 
 

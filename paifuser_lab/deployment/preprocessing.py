@@ -107,15 +107,20 @@ def _vocabulary(module: nn.Module) -> int | None:
 
 
 def _checked_labels(labels: Sequence[str], exportable: Exportable) -> tuple[str, ...]:
-    """The labels, if there is one for each number of the first output's last dimension."""
+    """The labels, if there is one for each class: of the scores beside boxes, else of the first
+    output, which has them in its channels where it is a mask.
+    """
     if not labels:
         return ()
     if isinstance(labels, str):
         raise ExportError("labels is a list of names, one a class, not a single text.")
-    count = exportable.reference[0].shape[-1] if exportable.reference[0].ndim else 1
+    outputs = dict(zip(exportable.output_names, exportable.reference, strict=True))
+    name = "scores" if {"boxes", "scores"} <= outputs.keys() else exportable.output_names[0]
+    shape = outputs[name].shape
+    count = shape[1 if len(shape) == 4 else -1] if shape else 1
     if len(labels) != count:
         raise ExportError(
-            f"There are {len(labels)} labels, and the output '{exportable.output_names[0]}' of "
-            f"{exportable.name} has {count} numbers; give one label for each."
+            f"There are {len(labels)} labels, and the output '{name}' of {exportable.name} has "
+            f"{count} numbers; give one label for each."
         )
     return tuple(map(str, labels))

@@ -89,17 +89,17 @@ class Tree:
             for leaf in leaves
         )
         metas = [
-            self._computed(function, *self._mapped(_meta(index), args, kwargs))
+            self._computed(function, *_mapped(_meta(index), (args, kwargs)))
             for index in range(self.examples)
         ]
         if is_constant:
             self._count_bytes(metas[0])
-            args, kwargs = self._mapped(_real, args, kwargs)
+            args, kwargs = _mapped(_real, (args, kwargs))
             results = function(*args, **kwargs)
             if isinstance(results, Tensor):
                 return Constant(results)
             return [Constant(result) for result in results]
-        args, kwargs = self._mapped(self._node, args, kwargs)
+        args, kwargs = _mapped(self._node, (args, kwargs))
         return self._traced(self.graph.call_function(function, args, kwargs), metas)
 
     def layer(self, path: str, layer: nn.Module, weights: dict[str, Tensor], x: Value) -> Any:
@@ -113,8 +113,14 @@ class Tree:
         path = self._add(path, layer)
         return self._traced(self.graph.call_module(path, (self._node(x),)), metas)
 
-    def size(self, value: Traced, axis: int) -> Size:
+    def number(self, value: int) -> Size:
+        """An integer that is the same for all examples."""
+        return Size(value, (value,) * self.examples)
+
+    def size(self, value: Value, axis: int) -> Size:
         """The size of a dimension: a number if it is the same for all examples."""
+        if isinstance(value, Constant):
+            return self.number(value.tensor.shape[axis])
         each = tuple(meta.shape[axis] for meta in value.metas)
         if len(set(each)) == 1:
             return Size(each[0], each)
@@ -139,13 +145,7 @@ class Tree:
 
     def finish(self, output: Any, name: str) -> fx.GraphModule:
         """The module: it returns its output, a value or lists and dicts of values."""
-        self.graph.output(
-            pytree.tree_map(
-                lambda leaf: self._node(leaf) if _is_value(leaf) else leaf,
-                output,
-                is_leaf=_is_value,
-            )
-        )
+        self.graph.output(_mapped(self._node, output))
         module = fx.GraphModule(self.root, self.graph, class_name=identifier(name))
         module.graph.eliminate_dead_code()
         module.delete_all_unused_submodules()
@@ -181,15 +181,6 @@ class Tree:
                     f"of {MAX_ELEMENTS:,} elements"
                 )
         return result
-
-    def _mapped(
-        self, change: Callable[[Any], Any], args: Any, kwargs: Any
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return pytree.tree_map(  # type: ignore[no-any-return]
-            lambda leaf: change(leaf) if _is_value(leaf) else leaf,
-            (args, kwargs),
-            is_leaf=_is_value,
-        )
 
     def _traced(self, node: fx.Node, metas: list[Any]) -> Any:
         if isinstance(metas[0], Tensor):
@@ -257,6 +248,13 @@ def _plain(name: str) -> str:
 
 def _is_value(leaf: Any) -> bool:
     return isinstance(leaf, Constant | Traced | Size)
+
+
+def _mapped(change: Callable[[Any], Any], parts: Any) -> Any:
+    """Lists and dicts with their values changed."""
+    return pytree.tree_map(
+        lambda leaf: change(leaf) if _is_value(leaf) else leaf, parts, is_leaf=_is_value
+    )
 
 
 def _meta(index: int) -> Callable[[Any], Any]:

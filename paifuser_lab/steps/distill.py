@@ -170,7 +170,7 @@ class _Objective:
             )
         if self.attention:
             total = total + self.step.attention_weight * attention_distance(
-                own, lesson.layers, self.attention
+                self.teacher.model, own, lesson.layers, self.attention
             )
         return total
 

@@ -28,6 +28,9 @@ Answers = Literal["auto", "classes", "values"]
 # for each compared tensor of an output: the dimension of its classes, None for values
 Kinds = dict[str, int | None]
 ROWS = (nn.ModuleList, nn.Sequential)
+# what says which dimension of a sequence has its channels
+CHANNELS_SECOND = (nn.Conv1d, nn.ConvTranspose1d)
+CHANNELS_LAST = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.RNNBase)
 MOST_BYTES = 512 << 20  # of cached lessons
 SMALLEST = 1e-12
 
@@ -173,7 +176,8 @@ def stages(model: nn.Module, inputs: Inputs) -> list[str]:
     def leave(layer: str, output: Any) -> None:
         tensor = None if output is FAILED else _first(output)
         if layer in blocks and tensor is not None and tensor.ndim > 2:
-            seen.append((layer, _size(tensor)))
+            channels = channel_dimension(model, layer, tensor)
+            seen.append((layer, _size(tensor, channels)))
 
     with running(model), watching(model, lambda layer, args, kwargs: None, leave):
         inputs.clone()(model)
@@ -201,13 +205,22 @@ def _blocks(model: nn.Module) -> set[str]:
     return blocks
 
 
-def channel_dimension(output: Tensor) -> int:
-    """The dimension of the channels of a layer's output: last in sequences, second in images."""
-    return output.ndim - 1 if output.ndim == 3 else 1
+def channel_dimension(model: nn.Module, layer: str, output: Tensor) -> int:
+    """The dimension of the channels of a layer's output: second in images, last in sequences; but
+    second in a sequence where, of the layers that decide, a 1-D convolution is the last one.
+    """
+    if output.ndim != 3:
+        return 1
+    dimension = decided = 2
+    for name, module in model.named_modules():
+        if isinstance(module, CHANNELS_SECOND + CHANNELS_LAST):
+            dimension = 1 if isinstance(module, CHANNELS_SECOND) else 2
+        if f"{name}.".startswith(f"{layer}."):  # the layer, and then those in it
+            decided = dimension
+    return decided
 
 
-def _size(output: Tensor) -> tuple[int, ...]:
-    channels = channel_dimension(output)
+def _size(output: Tensor, channels: int) -> tuple[int, ...]:
     return (*output.shape[1:channels], *output.shape[channels + 1 :])
 
 
@@ -267,10 +280,12 @@ def feature_distance(
 
 
 def attention_distance(
-    own: Mapping[str, Tensor], taught: Mapping[str, Tensor], layers: Sequence[str]
+    model: nn.Module, own: Mapping[str, Tensor], taught: Mapping[str, Tensor], layers: Sequence[str]
 ) -> Tensor:
     """The mean over layers of the distance between their attention maps."""
-    return torch.stack([squares(*_maps(own[layer], taught[layer])) for layer in layers]).mean()
+    return torch.stack(
+        [squares(*_maps(model, layer, own[layer], taught[layer])) for layer in layers]
+    ).mean()
 
 
 def attention_map(output: Tensor, dimension: int) -> Tensor:
@@ -294,9 +309,9 @@ def differing(model: nn.Module, layer: str, own: Tensor, taught: Tensor) -> int 
     return dimensions[0] if dimensions else None
 
 
-def _maps(own: Tensor, taught: Tensor) -> tuple[Tensor, Tensor]:
+def _maps(model: nn.Module, layer: str, own: Tensor, taught: Tensor) -> tuple[Tensor, Tensor]:
     dimensions = [index for index in range(own.ndim) if own.shape[index] != taught.shape[index]]
-    dimension = dimensions[0] if dimensions else channel_dimension(taught)
+    dimension = dimensions[0] if dimensions else channel_dimension(model, layer, taught)
     return attention_map(own, dimension), attention_map(taught, dimension)
 
 

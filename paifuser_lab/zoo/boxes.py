@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import torch
 
@@ -63,11 +62,16 @@ def suppressed(
     order = scores[candidate, kind].argsort(descending=True, stable=True)
     candidate, kind = candidate[order], kind[order]
     chosen = boxes[candidate]
+
+    def clashes(some: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+        """Which of some candidates and of others are of one class and overlap too much."""
+        overlap = iou(chosen[some][:, None], chosen[others][None])
+        return (overlap > most_overlap) & (kind[some][:, None] == kind[others][None])
+
     kept = torch.empty(0, dtype=torch.long, device=chosen.device)
     for block in torch.split(torch.arange(len(chosen), device=chosen.device), BLOCK):
         if len(kept) >= limit:
             break
-        clashes = partial(_clashes, chosen, kind, most_overlap=most_overlap)
         block = block[~clashes(kept, block).any(0)]
         among, is_open = clashes(block, block), torch.ones_like(block, dtype=torch.bool)
         best: list[int] = []
@@ -79,16 +83,3 @@ def suppressed(
                 is_open &= ~among[index]
         kept = torch.cat([kept, block[best]])
     return chosen[kept], scores[candidate, kind][kept], kind[kept]
-
-
-def _clashes(
-    boxes: torch.Tensor,
-    kind: torch.Tensor,
-    some: torch.Tensor,
-    others: torch.Tensor,
-    *,
-    most_overlap: float,
-) -> torch.Tensor:
-    """Which of some candidates and of others are of one class and overlap too much."""
-    overlap = iou(boxes[some][:, None], boxes[others][None])
-    return (overlap > most_overlap) & (kind[some][:, None] == kind[others][None])

@@ -38,11 +38,8 @@ def _moved(images: Tensor, side: int, generator: torch.Generator) -> Tensor:
     angle = ROTATION * _uniform(count, generator)
     size = SIZES[0] + (SIZES[1] - SIZES[0]) * torch.rand(count, generator=generator)
     across, down = (SHIFT * _uniform(count, generator) for _ in range(2))
-    rows = [
-        torch.stack(row, dim=1)
-        for row in ((angle.cos(), -angle.sin(), across), (angle.sin(), angle.cos(), down))
-    ]
-    return _sampled(images, torch.stack(rows, dim=1) / size[:, None, None], side)
+    turned = _matrices((angle.cos(), -angle.sin(), across), (angle.sin(), angle.cos(), down))
+    return _sampled(images, turned / size[:, None, None], side)
 
 
 def _clutter(small: Tensor, count: int, side: int, generator: torch.Generator) -> Tensor:
@@ -55,12 +52,14 @@ def _clutter(small: Tensor, count: int, side: int, generator: torch.Generator) -
         zero = torch.zeros(count)
         # The edge of the image in coordinates of the sampling grid: a piece is 0.8 of half a side
         # from the middle.
-        rows = [
-            torch.stack(row, dim=1)
-            for row in ((zoom, zero, -1.6 * angle.cos()), (zero, zoom, -1.6 * angle.sin()))
-        ]
-        drawn = torch.maximum(drawn, 0.5 * _sampled(others, torch.stack(rows, dim=1), side))
+        placed = _matrices((zoom, zero, -1.6 * angle.cos()), (zero, zoom, -1.6 * angle.sin()))
+        drawn = torch.maximum(drawn, 0.5 * _sampled(others, placed, side))
     return drawn
+
+
+def _matrices(*rows: tuple[Tensor, ...]) -> Tensor:
+    """A matrix for each image, of rows of its numbers."""
+    return torch.stack([torch.stack(row, dim=1) for row in rows], dim=1)
 
 
 def _sampled(images: Tensor, transform: Tensor, side: int) -> Tensor:
@@ -94,7 +93,7 @@ def digits(*, batch: int = 40, side: int = 32, seed: int = 0) -> tuple[Batches, 
     pixels = normalised(
         F.interpolate(small, size=(side, side), mode="bilinear", align_corners=False), DIGITS
     )
-    return _batches(pixels[~tests], classes[~tests], batch), _batches(
+    return in_batches(pixels[~tests], classes[~tests], batch), in_batches(
         pixels[tests], classes[tests], batch
     )
 
@@ -108,7 +107,7 @@ def hard_digits(
     small, classes, tests = _digits(seed)
     generator = torch.Generator().manual_seed(seed)
     train, test = (
-        _batches(
+        in_batches(
             normalised(
                 distorted(small[part], side=side, copies=copies, generator=generator), DIGITS
             ),
@@ -134,7 +133,7 @@ def streets(
         torch.stack([part[:train], part[:train].flip(-1)], dim=1).flatten(0, 1)
         for part in (pixels, classes)
     )
-    return _batches(train_pixels, train_classes, batch), _batches(
+    return in_batches(train_pixels, train_classes, batch), in_batches(
         pixels[train:], classes[train:], batch
     )
 
@@ -153,7 +152,7 @@ def boxed_streets(
     mirrored = torch.stack([kind, 1 - right, top, 1 - left, bottom], dim=-1)
     train_pixels = torch.stack([pixels[:train], pixels[:train].flip(-1)], dim=1).flatten(0, 1)
     train_targets = torch.stack([targets[:train], mirrored], dim=1).flatten(0, 1)
-    return _batches(train_pixels, train_targets, batch), _batches(
+    return in_batches(train_pixels, train_targets, batch), in_batches(
         pixels[train:], targets[train:], batch
     )
 
@@ -166,7 +165,7 @@ def maps(
     """
     images, labels = _sheets(train + test, side=side, seed=seed)
     pixels, classes = normalised(torch.from_numpy(images), MAPS), torch.tensor(labels)
-    return _batches(pixels[:train], classes[:train], batch), _batches(
+    return in_batches(pixels[:train], classes[:train], batch), in_batches(
         pixels[train:], classes[train:], batch
     )
 
@@ -197,10 +196,10 @@ def _shuffled(batches: Batches, generator: torch.Generator) -> Batches:
     """The examples in random order, so that the copies of one do not share a batch."""
     inputs, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
     order = torch.randperm(len(inputs), generator=generator)
-    return _batches(inputs[order], targets[order], len(batches[0][0]))
+    return in_batches(inputs[order], targets[order], len(batches[0][0]))
 
 
-def _batches(inputs: torch.Tensor, targets: torch.Tensor, batch: int) -> Batches:
+def in_batches(inputs: torch.Tensor, targets: torch.Tensor, batch: int) -> Batches:
     """Batches of equal size; a smaller last one is left out."""
     whole = len(inputs) - len(inputs) % batch
     return list(

@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from ..errors import FileError, UnknownModelError
 from ..records import ImagePreprocessing
 from . import IMAGENET
+from .data import in_batches
 from .metrics import accuracy
 from .mobilenet import mobilenetv2
-from .parts import Batches, Parts
+from .parts import Parts
 
 
 class Package(NamedTuple):
@@ -93,15 +94,11 @@ def mobilenetv2_imagenet(batch: int) -> Parts:
         model=parts.model,
         inputs=images[torch.arange(batch) % len(images)],
         loss=F.cross_entropy,
-        train=_batches(images.flip(-1), labels),
-        test=_batches(images, labels),
+        train=in_batches(images.flip(-1), labels, 8),
+        test=in_batches(images, labels, 8),
         metric=accuracy,
         preprocessing=PREPROCESSING,
     )
-
-
-def _batches(images: torch.Tensor, labels: torch.Tensor) -> Batches:
-    return list(zip(torch.split(images, 8), torch.split(labels, 8), strict=True))
 
 
 def photographs() -> torch.Tensor:

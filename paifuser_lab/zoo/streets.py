@@ -7,7 +7,6 @@ light, haze and grain change from scene to scene, so that colour alone does not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,8 @@ SMALLEST_OBJECT = 1 / 250
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+# a colour, and the top, bottom, left and right edges as shares of an object, from its bottom left
+Part = tuple[Any, float, float, float, float]
 
 
 def scenes(count: int, *, side: int = 64, seed: int = 0) -> tuple[Floats, Ints]:
@@ -89,9 +90,8 @@ class _Canvas:
         self.object = 0  # the number of the car or pedestrian that is drawn, from 1
         self.horizon = rng.uniform(0.35, 0.5) * side
         self.vanishing = rng.uniform(0.3, 0.7) * side
-        self.road = _Strip(
-            centre=rng.uniform(0.35, 0.65) * side, half_width=rng.uniform(0.3, 0.5) * side
-        )
+        self.road = rng.uniform(0.35, 0.65) * side  # its middle, at the bottom edge
+        self.half_road = rng.uniform(0.3, 0.5) * side
 
     def paint(
         self, label: int, colour: Any, top: float, bottom: float, left: float, right: float
@@ -103,17 +103,17 @@ class _Canvas:
         self.labels[rows, columns] = label
         self.objects[rows, columns] = self.object
 
+    def paint_parts(
+        self, label: int, left: float, bottom: float, wide: float, high: float, parts: list[Part]
+    ) -> None:
+        """Fill rectangles of an object of these sides."""
+        for colour, top, low, first, last in parts:
+            rows = bottom - top * high, bottom - low * high
+            self.paint(label, colour, *rows, left + first * wide, left + last * wide)
+
     def grey(self, low: float, high: float) -> npt.NDArray[np.float64]:
         """A grey with a faint tint."""
         return self.rng.uniform(low, high) + self.rng.normal(0.0, 0.03, size=3)
-
-
-@dataclass(frozen=True)
-class _Strip:
-    """The position of a strip of ground at the bottom edge."""
-
-    centre: float
-    half_width: float
 
 
 def _sky(canvas: _Canvas) -> None:
@@ -129,9 +129,9 @@ def _ground(canvas: _Canvas) -> None:
     below_horizon = np.arange(canvas.side) - canvas.horizon
     near = np.clip(below_horizon / (canvas.side - canvas.horizon), 0.0, 1.0)[:, None]
     across = np.arange(canvas.side)[None, :] - (
-        canvas.vanishing + (canvas.road.centre - canvas.vanishing) * near
+        canvas.vanishing + (canvas.road - canvas.vanishing) * near
     )
-    is_road = below & (np.abs(across) < canvas.road.half_width * near)
+    is_road = below & (np.abs(across) < canvas.half_road * near)
     canvas.image[is_road] = canvas.grey(0.2, 0.45)
     canvas.labels[is_road] = ROAD
     is_dash = (np.floor(8 / (near + 0.15)) % 2 == 0) & (np.abs(across) < 1.5 * near)
@@ -153,14 +153,8 @@ def _building(canvas: _Canvas, left: float, right: float) -> None:
     away = min(1.0, abs((left + right) / 2 - canvas.vanishing) / (0.5 * side))
     top = canvas.horizon * (1 - rng.uniform(0.15, 0.5) - 0.45 * away)
     bottom = canvas.horizon + 0.12 * side * away
-    canvas.paint(
-        BUILDING,
-        canvas.grey(0.3, 0.75) + rng.uniform(-0.12, 0.12, size=3),
-        top,
-        bottom,
-        left,
-        right,
-    )
+    wall = canvas.grey(0.3, 0.75) + rng.uniform(-0.12, 0.12, size=3)
+    canvas.paint(BUILDING, wall, top, bottom, left, right)
     pane, step = canvas.grey(0.1, 0.9), int(rng.integers(4, 7))
     for row in np.arange(top + 2, bottom - 3, step):
         for column in np.arange(left + 1, right - 2, step):
@@ -173,30 +167,16 @@ def _car(canvas: _Canvas, depth: float) -> None:
     rng, side = canvas.rng, canvas.side
     wide, high = 0.34 * side * depth, 0.2 * side * depth
     bottom = canvas.horizon + (side - canvas.horizon) * depth * rng.uniform(0.8, 1.0)
-    middle = canvas.vanishing + (canvas.road.centre - canvas.vanishing) * depth
-    left = middle + rng.uniform(-0.8, 0.8) * canvas.road.half_width * depth - wide / 2
+    middle = canvas.vanishing + (canvas.road - canvas.vanishing) * depth
+    left = middle + rng.uniform(-0.8, 0.8) * canvas.half_road * depth - wide / 2
     body = canvas.grey(0.15, 0.7) if rng.random() < 0.5 else rng.uniform(0.1, 0.9, size=3)
-    canvas.paint(CAR, body, bottom - 0.6 * high, bottom, left, left + wide)
-    canvas.paint(
-        CAR, body, bottom - high, bottom - 0.5 * high, left + 0.18 * wide, left + 0.82 * wide
-    )
-    canvas.paint(
-        CAR,
-        canvas.grey(0.1, 0.4),
-        bottom - 0.9 * high,
-        bottom - 0.6 * high,
-        left + 0.25 * wide,
-        left + 0.75 * wide,
-    )
-    for wheel in (0.1, 0.7):
-        canvas.paint(
-            CAR,
-            0.05,
-            bottom - 0.15 * high,
-            bottom,
-            left + wheel * wide,
-            left + (wheel + 0.2) * wide,
-        )
+    parts: list[Part] = [
+        (body, 0.6, 0.0, 0.0, 1.0),
+        (body, 1.0, 0.5, 0.18, 0.82),
+        (canvas.grey(0.1, 0.4), 0.9, 0.6, 0.25, 0.75),
+        *((0.05, 0.15, 0.0, wheel, wheel + 0.2) for wheel in (0.1, 0.7)),
+    ]
+    canvas.paint_parts(CAR, left, bottom, wide, high, parts)
 
 
 def _pedestrian(canvas: _Canvas, depth: float) -> None:
@@ -207,18 +187,12 @@ def _pedestrian(canvas: _Canvas, depth: float) -> None:
     left = rng.uniform(0.0, side - wide)
     coat, trousers = rng.uniform(0.05, 0.95, size=3), canvas.grey(0.05, 0.5)
     skin = rng.uniform(0.3, 0.9) * np.array([1.0, 0.8, 0.65])
-    canvas.paint(
-        PEDESTRIAN, trousers, bottom - 0.45 * high, bottom, left + 0.15 * wide, left + 0.85 * wide
-    )
-    canvas.paint(PEDESTRIAN, coat, bottom - 0.82 * high, bottom - 0.4 * high, left, left + wide)
-    canvas.paint(
-        PEDESTRIAN,
-        skin,
-        bottom - high,
-        bottom - 0.82 * high,
-        left + 0.25 * wide,
-        left + 0.75 * wide,
-    )
+    parts: list[Part] = [
+        (trousers, 0.45, 0.0, 0.15, 0.85),
+        (coat, 0.82, 0.4, 0.0, 1.0),
+        (skin, 1.0, 0.82, 0.25, 0.75),
+    ]
+    canvas.paint_parts(PEDESTRIAN, left, bottom, wide, high, parts)
 
 
 def _photograph(canvas: _Canvas) -> Floats:

@@ -155,28 +155,23 @@ _DIGITS = TrainingSetup(
     preprocessing=data.DIGITS,
 )
 
+_STREETS = TrainingSetup(
+    partial(SegNet, width=24, depth=3, classes=6),
+    data.streets,
+    mean_iou,
+    epochs=12,
+    learning_rate=8e-3,
+    preprocessing=data.STREETS,
+)
+
 SETUPS = {
     "resnet18-digits": _DIGITS,
     "resnet18-digits-tiny": replace(
         _DIGITS, model=partial(_digit_resnet, 8), epochs=4, learning_rate=5e-3
     ),
     "resnet18-hard-digits": replace(_DIGITS, data=data.hard_digits, epochs=12),
-    "segnet-streets": TrainingSetup(
-        partial(SegNet, width=24, depth=3, classes=6),
-        data.streets,
-        mean_iou,
-        epochs=12,
-        learning_rate=8e-3,
-        preprocessing=data.STREETS,
-    ),
-    "unet-streets": TrainingSetup(
-        partial(UNet, width=8, depth=3, classes=6),
-        data.streets,
-        mean_iou,
-        epochs=10,
-        learning_rate=8e-3,
-        preprocessing=data.STREETS,
-    ),
+    "segnet-streets": _STREETS,
+    "unet-streets": replace(_STREETS, model=partial(UNet, width=8, depth=3, classes=6), epochs=10),
     "yolo-streets": TrainingSetup(
         partial(Yolo, width=6, depth=1, classes=2, bins=8),
         data.boxed_streets,

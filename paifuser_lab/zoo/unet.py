@@ -7,6 +7,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from . import parts
 from .parts import Parts, image_parts
 from .weights import RELU_GAIN
 
@@ -15,14 +16,7 @@ class ConvUnit(nn.Sequential):
     """Twice: 3×3 convolution, batch-norm, ReLU."""
 
     def __init__(self, channels: int, width: int) -> None:
-        layers: list[nn.Module] = []
-        for inputs in (channels, width):
-            layers += [
-                nn.Conv2d(inputs, width, 3, padding=1, bias=False),
-                nn.BatchNorm2d(width),
-                nn.ReLU(),
-            ]
-        super().__init__(*layers)
+        super().__init__(*parts.ConvUnit(channels, width, 3), *parts.ConvUnit(width, width, 3))
 
 
 class Up(nn.Module):

@@ -27,6 +27,8 @@ from paifuser_lab import _files
 from paifuser_lab.deployment import deploying, folder
 from paifuser_lab.deployment.deploying import TEMPLATES
 from paifuser_lab.errors import ExportError, FileError, ParityError
+from paifuser_lab.streaming.frame import Frame
+from paifuser_lab.streaming.serving import Predictor
 from tests.support.models import Small
 
 LABELS = ["a", "b", "c", "d", "e"]
@@ -169,6 +171,21 @@ def test_an_image_is_turned_as_its_exif_data_says(deployed, tmp_path, monkeypatc
     names = ("upright.png", "sideways.png")
     upright, sideways = (run.answer(tmp_path / name, ".png")["output"] for name in names)
     assert np.array_equal(upright, sideways)
+
+
+def test_a_picture_is_stretched_as_a_server_does_that_is_told_to(
+    deployed, variant, tmp_path, monkeypatch
+):
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 40, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "wide.png")
+    run = loaded(deployed[0], "run", monkeypatch)
+    unchanged = types.SimpleNamespace(run=lambda names, inputs: list(inputs.values()))
+    monkeypatch.setattr(run, "SESSION", unchanged)
+    given = run.answer(tmp_path / "wide.png", ".png")["output"][0]
+    server = Predictor(variant, how="stretch", mean=MEAN, std=STD)
+    expected = server._prepared(Frame(pixels)).tensor.numpy()
+    level = 1 / 255 / np.array(STD)[:, None, None]
+    assert (np.abs(given - expected) < 1.01 * level).all()
 
 
 def test_what_the_workload_states_is_what_the_script_does(tmp_path, work, monkeypatch):

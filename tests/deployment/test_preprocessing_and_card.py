@@ -66,6 +66,24 @@ def test_what_was_stated_has_to_fit_the_model(small, more, sentence):
         spec_of(small, **more)
 
 
+class Finder(nn.Module):
+    """Boxes, and scores of two classes, for seven places."""
+
+    def forward(self, places):
+        return {"boxes": places[..., :4], "scores": places[..., 4:].sigmoid()}
+
+
+def test_labels_are_counted_in_the_channels_of_a_mask_and_in_the_scores_of_boxes():
+    mask = exportable_of(nn.Conv2d(3, 6, 1), torch.rand(1, 3, 8, 8))
+    assert spec_of(mask, labels=list("abcdef")).labels == tuple("abcdef")
+    with pytest.raises(PaifuserError, match="8 labels, and the output 'output' of net has 6"):
+        spec_of(mask, labels=list("abcdefgh"))
+    finder = exportable_of(Finder(), torch.rand(1, 7, 6))
+    assert spec_of(finder, labels=["car", "bus"]).labels == ("car", "bus")
+    with pytest.raises(PaifuserError, match="4 labels, and the output 'scores' of net has 2"):
+        spec_of(finder, labels=list("abcd"))
+
+
 def test_a_model_without_images_takes_no_mean():
     linear = exportable_of(nn.Linear(3, 2), torch.rand(2, 3))
     with pytest.raises(PaifuserError, match="takes no images"):
@@ -89,7 +107,7 @@ def test_the_card_says_what_nobody_knows(small):
 
 def test_the_card_promises_an_image_file_only_where_one_can_be_run(small):
     image, why = "`python run.py image.png`", "the model takes 2 at a time"
-    assert image in card_of(small)
+    assert image in card_of(small) and "as `--how stretch`" in card_of(small)
     several = card_of(exportable_of(Small(), torch.rand(2, 3, 8, 8)))
     assert image not in several and why in several and "`dynamic=True`" in several
     array = card_of(exportable_of(nn.Linear(3, 2), torch.rand(2, 3)))

@@ -77,6 +77,13 @@ def test_the_attention_notebook_asks_the_workload_what_a_layer_loses_of_the_metr
     assert given["unharmed"] == ["better"]
 
 
+def test_the_pruning_notebook_goes_on_where_a_network_has_no_block_to_leave_out(capsys):
+    cells = nbformat.read(NOTEBOOKS / "30_prune.ipynb", as_version=4).cells
+    (cell,) = (cell.source for cell in cells if "shorten" in cell.source and "lab." in cell.source)
+    exec(cell, {"lab": lab, "work": lab.load("unet-tiny")})
+    assert "no block of it can be left out" in capsys.readouterr().out
+
+
 def test_a_notebook_about_any_model_names_no_layer_of_its_example():
     layers = [name for name, _ in lab.load("resnet18-tiny").model.named_modules() if name]
     for path in NOTEBOOKS.glob("*.ipynb"):

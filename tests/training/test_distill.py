@@ -149,7 +149,7 @@ def distances(work: lab.Workload, module: nn.Module, layer: str) -> tuple[float,
     ):
         work.model(inputs), module(inputs)
     return float(feature_distance(Projections(module, {}, {}, 0), own, taught, [layer])), float(
-        attention_distance(own, taught, [layer])
+        attention_distance(module, own, taught, [layer])
     )
 
 
@@ -451,8 +451,10 @@ def test_an_attention_map_is_invariant_to_scale_and_channel_order(seed, scale):
         known,
         atol=1e-5,
     )
-    assert float(attention_distance({"a": output}, {"a": output[:, :3]}, ["a"])) > 1e-3
-    assert float(attention_distance({"a": output}, {"a": -output}, ["a"])) < 1e-9
+    assert (
+        float(attention_distance(nn.Identity(), {"a": output}, {"a": output[:, :3]}, ["a"])) > 1e-3
+    )
+    assert float(attention_distance(nn.Identity(), {"a": output}, {"a": -output}, ["a"])) < 1e-9
 
 
 def test_stages_end_where_the_size_changes():
@@ -467,6 +469,11 @@ def test_stages_end_where_the_size_changes():
         nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 2)
     ).eval()
     assert stages(plain, Inputs.of(images(size=8))) == ["1", "2"]
+    waves = nn.Sequential(
+        *(nn.Conv1d(1, 8, 3, padding=1), nn.MaxPool1d(2)),
+        *(nn.Conv1d(8, 8, 3, padding=1), nn.MaxPool1d(2)),
+    ).eval()
+    assert stages(waves, Inputs.of(torch.rand(2, 1, 16))) == ["0", "2", "3"]
 
 
 def test_features_are_projected_only_where_the_channels_differ():

@@ -22,7 +22,7 @@ def answer(file, suffix):  # the outputs by name
 
         mean = spec["mean"] or sys.exit("no mean and std: deploy again with preprocessing={...}")
         picture = ImageOps.exif_transpose(Image.open(file)).convert(spec["mode"])
-        image = np.asarray(picture.resize(spec["size"][::-1]))
+        image = np.asarray(picture.resize(spec["size"][::-1], Image.Resampling.BILINEAR))
         image = image.reshape(*spec["size"], -1)[..., :: -1 if spec["order"] == "BGR" else 1] / 255
         arrays = ((image - mean) / spec["std"]).transpose(2, 0, 1)[None].astype(spec["dtype"])
     inputs = dict(arrays) if suffix == ".npz" else {spec["name"]: arrays}

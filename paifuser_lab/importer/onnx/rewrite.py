@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from math import isclose, sqrt
 
@@ -13,16 +12,15 @@ import onnx
 class _Graph:
     """The nodes of a graph by what they make and who reads it."""
 
-    nodes: list[onnx.NodeProto]
+    outputs: set[str]
     constants: dict[str, float]
     maker: dict[str, onnx.NodeProto] = field(default_factory=dict)
     readers: dict[str, list[onnx.NodeProto]] = field(default_factory=dict)
-    count: Counter[str] = field(default_factory=Counter)
 
     def reader(self, name: str, kind: str) -> onnx.NodeProto | None:
         """The node of this kind that alone reads a value."""
         readers = self.readers.get(name, [])
-        is_sole = len(readers) == 1 and self.count[name] == 1
+        is_sole = len(readers) == 1 and name not in self.outputs
         return readers[0] if is_sole and readers[0].op_type == kind else None
 
     def is_number(self, name: str, number: float) -> bool:
@@ -53,14 +51,12 @@ class _Graph:
 def rewritten(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """The nodes, with one for a GELU or SiLU of several, which stay and are read by nobody."""
     nodes = list(graph.node)
-    view = _Graph(nodes, _numbers(graph))
+    view = _Graph({value.name for value in graph.output}, _numbers(graph))
     for node in nodes:
         for name in node.output:
             view.maker[name] = node
         for name in node.input:
             view.readers.setdefault(name, []).append(node)
-            view.count[name] += 1
-    view.count.update(value.name for value in graph.output)
     replaced: dict[str, onnx.NodeProto] = {}
     for node in nodes:
         found = _gelu(view, node) if node.op_type == "Erf" else None

@@ -22,22 +22,12 @@ def conv(call: Call) -> Value:
     rank = len(shape_of(weight)) - 2
     x, padding, options = _window(call, rank, tuple(shape_of(weight)[2:]))
     groups = int(call.attribute("group", 1))
+    options = {"padding": padding, "groups": groups, **options}
     if not isinstance(weight, Constant) or not (bias is None or isinstance(bias, Constant)):
-        options = {"padding": padding, "groups": groups, **options}
         return call.call(_of_rank(F, "conv", rank), x, weight, bias, **options)  # type: ignore[no-any-return]
     outputs, inputs, *kernel = weight.tensor.shape
-    layer = _of_rank(nn, "Conv", rank)(
-        inputs * groups,
-        outputs,
-        tuple(kernel),
-        padding=padding,
-        groups=groups,
-        bias=bias is not None,
-        device=META,
-        dtype=weight.tensor.dtype,
-        **options,
-    )
-    return call.tree.layer(call.path, layer, _weights(weight, bias), x)  # type: ignore[no-any-return]
+    sizes = (inputs * groups, outputs, tuple(kernel))
+    return _layer(call, _of_rank(nn, "Conv", rank), x, weight, bias, *sizes, **options)
 
 
 @operator("ConvTranspose")
@@ -54,21 +44,19 @@ def conv_transpose(call: Call) -> Value:
         extra = [more - (last - first) for more, first, last in zip(extra, begin, end, strict=True)]
         if min(extra) < 0:
             raise NotConvertibleError("its pads differ at the two ends")
-    layer = _of_rank(nn, "ConvTranspose", rank)(
-        inputs,
-        outputs * groups,
-        tuple(kernel),
+    return _layer(
+        call,
+        _of_rank(nn, "ConvTranspose", rank),
+        call.value(0),
+        weight,
+        bias,
+        *(inputs, outputs * groups, tuple(kernel)),
         stride=_tuple(call, "strides", rank),
         padding=tuple(begin),
         output_padding=tuple(extra),
         groups=groups,
-        bias=bias is not None,
         dilation=_tuple(call, "dilations", rank),
-        device=META,
-        dtype=weight.tensor.dtype,
     )
-    weights = _weights(weight, bias)
-    return call.tree.layer(call.path, layer, weights, call.value(0))  # type: ignore[no-any-return]
 
 
 @operator("Gemm")
@@ -111,13 +99,9 @@ def linear(call: Call, x: Value, weight: Constant, bias: Constant | None, *, is_
         product = call.call(F.linear, x, weight if is_rows else call.call(torch.t, weight))
         return product if bias is None else call.call(torch.add, product, bias)
     rows = weight.tensor if is_rows else _transposed(call, weight)
-    layer = nn.Linear(
-        rows.shape[1], rows.shape[0], bias=bias is not None, device=META, dtype=rows.dtype
-    )
-    weights = {"weight": rows}
-    if bias is not None:
-        weights["bias"] = bias.tensor.reshape(-1) if bias.tensor.ndim != 1 else bias.tensor
-    return call.tree.layer(call.path, layer, weights, x)
+    if bias is not None and bias.tensor.ndim != 1:
+        bias = Constant(bias.tensor.reshape(-1))
+    return _layer(call, nn.Linear, x, Constant(rows), bias, rows.shape[1], rows.shape[0])
 
 
 def _transposed(call: Call, weight: Constant) -> Tensor:
@@ -163,14 +147,8 @@ def layer_norm(call: Call) -> Value:
     shape = list(call.shape(0)[axis:])
     if list(scale.tensor.shape) != shape:
         raise NotConvertibleError("its weight has another shape than what it normalises")
-    layer = nn.LayerNorm(
-        shape,
-        eps=float(call.attribute("epsilon", 1e-5)),
-        bias=bias is not None,
-        device=META,
-        dtype=scale.tensor.dtype,
-    )
-    return call.tree.layer(call.path, layer, _weights(scale, bias), x)  # type: ignore[no-any-return]
+    eps = float(call.attribute("epsilon", 1e-5))
+    return _layer(call, nn.LayerNorm, x, scale, bias, shape, eps=eps)
 
 
 @operator("InstanceNormalization", "GroupNormalization")
@@ -182,7 +160,8 @@ def group_norm(call: Call) -> Value:
         raise NotConvertibleError("its weight is one for each group")
     eps = float(call.attribute("epsilon", 1e-5))
     layer = nn.GroupNorm(groups, channels, eps=eps, device=META, dtype=scale.tensor.dtype)
-    return call.tree.layer(call.path, layer, _weights(scale, bias), call.value(0))  # type: ignore[no-any-return]
+    weights = {"weight": scale.tensor, "bias": bias.tensor}
+    return call.tree.layer(call.path, layer, weights, call.value(0))  # type: ignore[no-any-return]
 
 
 @operator("MaxPool")
@@ -209,10 +188,10 @@ def average_pool(call: Call) -> Value:
     x, padding, options = _window(call, len(kernel), kernel)
     layer = _of_rank(nn, "AvgPool", len(kernel))(
         kernel,
-        stride=options["stride"],
         padding=padding,
         ceil_mode=bool(call.attribute("ceil_mode", 0)),
         count_include_pad=counts_padding,
+        **options,
     )
     return call.tree.layer(call.path, layer, {}, x)  # type: ignore[no-any-return]
 
@@ -284,5 +263,18 @@ def _of_rank(module: Any, name: str, rank: int) -> Any:
     return getattr(module, f"{name}{rank}d")
 
 
-def _weights(weight: Constant, bias: Constant | None) -> dict[str, Tensor]:
-    return {"weight": weight.tensor} | ({} if bias is None else {"bias": bias.tensor})
+def _layer(
+    call: Call,
+    kind: Any,
+    x: Value,
+    weight: Constant,
+    bias: Constant | None,
+    *sizes: Any,
+    **options: Any,
+) -> Value:
+    """A layer with these weights, called on a value."""
+    layer = kind(*sizes, bias=bias is not None, device=META, dtype=weight.tensor.dtype, **options)
+    weights = {"weight": weight.tensor}
+    if bias is not None:
+        weights["bias"] = bias.tensor
+    return call.tree.layer(call.path, layer, weights, x)  # type: ignore[no-any-return]

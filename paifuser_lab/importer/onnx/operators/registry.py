@@ -79,9 +79,22 @@ class Call:
     def rank(self, index: int) -> int:
         return len(self.shape(index))
 
+    def known(self, index: int) -> Sizes | None:
+        """An input as integers; None if it is a computed tensor, or no short list of integers."""
+        value = self.inputs[index]
+        if isinstance(value, Sizes):
+            return value
+        if not isinstance(value, Constant):
+            return None
+        tensor = value.tensor
+        if tensor.ndim > 1 or tensor.numel() > MAX_SIZES or tensor.is_floating_point():
+            return None
+        items = tuple(self.tree.number(int(item)) for item in tensor.reshape(-1).tolist())
+        return Sizes(items, not tensor.ndim)
+
     def sizes(self, index: int) -> list[Size]:
         """An input as a list of integers, which may be computed from shapes."""
-        sizes = sizes_of(self.inputs[index], self.tree.examples)
+        sizes = self.known(index)
         if sizes is None:
             raise NotConvertibleError(f"its input {index} is an array of computed integers")
         return list(sizes.items)
@@ -138,16 +151,3 @@ def is_open(value: Value, axis: int) -> bool:
 
 def dtype_of(value: Value) -> torch.dtype:
     return value.tensor.dtype if isinstance(value, Constant) else value.dtype
-
-
-def sizes_of(value: Any, examples: int) -> Sizes | None:
-    """A value as integers; None if it is a computed tensor, or no short list of integers."""
-    if isinstance(value, Sizes):
-        return value
-    if not isinstance(value, Constant):
-        return None
-    tensor = value.tensor
-    if tensor.ndim > 1 or tensor.numel() > MAX_SIZES or tensor.is_floating_point():
-        return None
-    items = tensor.reshape(-1).tolist()
-    return Sizes(tuple(Size(int(item), (int(item),) * examples) for item in items), not tensor.ndim)

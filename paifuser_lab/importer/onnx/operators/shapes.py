@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...limits import NotConvertibleError
-from ...tree import Constant, Size, Traced, Value
+from ...tree import Constant, Size, Value
 from ..proto import tensor_of
 from .layers import embedding
 from .registry import Call, dtype_of, operator, shape_of
@@ -28,16 +28,9 @@ def reshape(call: Call) -> Value:
     shape: list[Any] = []
     for axis, size in enumerate(sizes):
         if copies and isinstance(size.value, int) and size.value == 0:
-            size = _size(call, value, axis)
+            size = call.tree.size(value, axis)
         shape.append(size)
     return call.call(torch.reshape, value, shape)  # type: ignore[no-any-return]
-
-
-def _size(call: Call, value: Value, axis: int) -> Size:
-    if isinstance(value, Traced):
-        return call.tree.size(value, axis)
-    size = value.tensor.shape[axis]
-    return Size(size, (size,) * call.tree.examples)
 
 
 @operator("Flatten")
@@ -46,8 +39,8 @@ def flatten(call: Call) -> Value:
     if axis == 1:
         return call.call(torch.flatten, call.value(0), 1)  # type: ignore[no-any-return]
     rank = call.rank(0)
-    first = [_size(call, call.value(0), index) for index in range(axis % rank if axis else 0)]
-    rows: Any = Size(1, (1,) * call.tree.examples)
+    first = [call.tree.size(call.value(0), index) for index in range(axis % rank if axis else 0)]
+    rows: Any = call.tree.number(1)
     for size in first:
         rows = call.tree.arithmetic(python.mul, rows, size)
     return call.call(torch.reshape, call.value(0), [rows, -1])  # type: ignore[no-any-return]
@@ -85,11 +78,9 @@ def concat(call: Call) -> Value:
 @operator("Split")
 def split(call: Call) -> list[Value]:
     axis = int(call.attribute("axis", 0))
-    parts = call.integers(1, "split")
-    if parts is None:
-        count = len(call.node.output)
-        length = -(-call.shape(0)[axis] // count)
-        return call.call(torch.split, call.value(0), length, dim=axis)  # type: ignore[no-any-return]
+    parts: Any = call.integers(1, "split")
+    if parts is None:  # all of one length, the last one perhaps shorter
+        parts = -(-call.shape(0)[axis] // len(call.node.output))
     return call.call(torch.split, call.value(0), parts, dim=axis)  # type: ignore[no-any-return]
 
 
@@ -116,8 +107,7 @@ def slice_(call: Call) -> Value:
 
 def _bounds(call: Call, index: int, attribute: str) -> list[Size]:
     if attribute in call.attributes:
-        examples = call.tree.examples
-        return [Size(int(x), (int(x),) * examples) for x in call.attributes[attribute]]
+        return [call.tree.number(int(size)) for size in call.attributes[attribute]]
     return call.sizes(index)
 
 
@@ -135,7 +125,7 @@ def gather(call: Call) -> Value:
     if isinstance(indices, Constant):
         if indices.tensor.ndim == 0:
             return call.call(torch.select, call.value(0), axis, int(indices.tensor))  # type: ignore[no-any-return]
-        size = _size(call, call.value(0), axis)
+        size = call.tree.size(call.value(0), axis)
         own = indices.tensor
         if isinstance(size.value, int):
             indices = Constant(torch.where(own < 0, own + size.value, own))
@@ -161,7 +151,7 @@ def _at(x: Tensor, axis: int, indices: Tensor) -> Tensor:
 def gather_elements(call: Call) -> Value:
     """For each place of the output the value at an index along one dimension."""
     axis = int(call.attribute("axis", 0))
-    size = _size(call, call.value(0), axis)
+    size = call.tree.size(call.value(0), axis)
     indices = call.call(torch.remainder, call.value(1), size)
     return call.call(torch.gather, call.value(0), axis, indices)  # type: ignore[no-any-return]
 
@@ -193,9 +183,9 @@ def expand(call: Call) -> Value:
     """Repeated along dimensions of size 1, in both directions."""
     shape, rank = call.sizes(1), call.rank(0)
     more = max(0, rank - len(shape))
-    one = Size(1, (1,) * call.tree.examples)
+    one = call.tree.number(1)
     wanted = [*[one] * more, *shape]
-    own = [one] * (len(wanted) - rank) + [_size(call, call.value(0), i) for i in range(rank)]
+    own = [one] * (len(wanted) - rank) + [call.tree.size(call.value(0), i) for i in range(rank)]
     result = [
         mine if all(size == 1 for size in other.each) else other
         for mine, other in zip(own, wanted, strict=True)

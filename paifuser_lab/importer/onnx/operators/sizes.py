@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...limits import NotConvertibleError
-from ...tree import Constant, Size
-from .registry import SIZE_RULES, Call, Sizes, operator, sizes_of
+from ...tree import Size
+from .registry import SIZE_RULES, Call, Sizes, operator
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "Add": python.add,
@@ -31,16 +31,12 @@ def shape(call: Call) -> Sizes:
     """The sizes of a tensor, or some of them."""
     value, rank = call.value(0), call.rank(0)
     axes = range(rank)[slice(call.attribute("start", 0), call.attribute("end"))]
-    examples = call.tree.examples
-    if isinstance(value, Constant):
-        sizes = call.shape(0)
-        return Sizes(tuple(Size(sizes[axis], (sizes[axis],) * examples) for axis in axes))
     return Sizes(tuple(call.tree.size(value, axis) for axis in axes))
 
 
 @operator("Size")
 def size(call: Call) -> Sizes:
-    total = Size(1, (1,) * call.tree.examples)
+    total = call.tree.number(1)
     for item in shape(call).items:
         total = call.tree.arithmetic(python.mul, total, item)
     return Sizes((total,), is_scalar=True)
@@ -48,7 +44,7 @@ def size(call: Call) -> Sizes:
 
 def _all(call: Call) -> list[Sizes] | None:
     """All inputs as integers; None if one is not."""
-    each = [sizes_of(value, call.tree.examples) for value in call.inputs]
+    each = [call.known(index) for index in range(len(call.inputs))]
     found = [sizes for sizes in each if sizes is not None]
     return found if len(found) == len(each) else None
 
@@ -96,7 +92,7 @@ def _concat(call: Call) -> Sizes | None:
 
 @operator("Slice", table=SIZE_RULES)
 def _slice(call: Call) -> Sizes | None:
-    sizes = sizes_of(call.inputs[0], call.tree.examples)
+    sizes = call.known(0)
     start, end = call.integers(1, "starts"), call.integers(2, "ends")
     step = call.integers(4) or [1]
     if sizes is None or not start or not end:
@@ -106,19 +102,19 @@ def _slice(call: Call) -> Sizes | None:
 
 @operator("Squeeze", table=SIZE_RULES)
 def _squeeze(call: Call) -> Sizes | None:
-    sizes = sizes_of(call.inputs[0], call.tree.examples)
+    sizes = call.known(0)
     return None if sizes is None or len(sizes.items) != 1 else Sizes(sizes.items, is_scalar=True)
 
 
 @operator("Unsqueeze", table=SIZE_RULES)
 def _unsqueeze(call: Call) -> Sizes | None:
-    sizes = sizes_of(call.inputs[0], call.tree.examples)
+    sizes = call.known(0)
     return None if sizes is None or not sizes.is_scalar else Sizes(sizes.items)
 
 
 @operator("Reshape", table=SIZE_RULES)
 def _reshape(call: Call) -> Sizes | None:
-    sizes, shape = sizes_of(call.inputs[0], call.tree.examples), call.integers(1)
+    sizes, shape = call.known(0), call.integers(1)
     if sizes is None or shape is None or len(shape) > 1:
         return None
     return Sizes(sizes.items, is_scalar=not shape)
@@ -126,13 +122,13 @@ def _reshape(call: Call) -> Sizes | None:
 
 @operator("Identity", table=SIZE_RULES)
 def _identity(call: Call) -> Sizes | None:
-    return sizes_of(call.inputs[0], call.tree.examples)
+    return call.known(0)
 
 
 @operator("Cast", table=SIZE_RULES)
 def _cast(call: Call) -> Sizes | None:
     is_integer = call.attribute("to") in (6, 7)  # int32 and int64
-    return sizes_of(call.inputs[0], call.tree.examples) if is_integer else None
+    return call.known(0) if is_integer else None
 
 
 @operator("Where", table=SIZE_RULES)
