@@ -275,7 +275,8 @@ def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
 def _note(row: Measurement, rounds: int) -> str:
     if row.refused:
         return f"refused: {row.refused}"
-    return f"in {counted(row.rounds, 'round')} only" if (row.rounds or rounds) < rounds else ""
+    done = row.rounds or rounds
+    return f"in {counted(done, 'round')} only" if done < rounds else ""
 
 
 def _speedup(row: Measurement, comparison: Comparison) -> str:

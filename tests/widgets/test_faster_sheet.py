@@ -217,7 +217,8 @@ def test_a_metric_that_is_no_share_is_a_plain_number_with_its_change_in_percents
     about = {"metric": len, "test": [0], "train": None, "metric_name": "perplexity"}
     context = SimpleNamespace(work=SimpleNamespace(**about, smaller_is_better=True))
     sent = SECTION.state(State(lab.Recipe([])), context)
-    assert sent["loss_label"] == "Perplexity may be worse by" and not sent["in_points"]
+    assert sent["loss_label"] == "Perplexity may be worse by"
+    assert not sent["in_points"] and not sent["is_bounded"]
 
 
 def test_what_is_outside_the_limits_says_what_would_let_it_in():

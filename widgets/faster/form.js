@@ -22,6 +22,7 @@ export class SearchForm {
     /** @type {Choice} */
     this.choice = { goal: "latency", metric_drop: 0.01, may_train: false, seconds: 60 };
     this.inPoints = false;
+    this.isBounded = true;
     this.isSearching = false;
     this.goal = segmentedControl("Goal", GOALS, (goal) => this.set({ goal }));
     this.train = segmentedControl("May it train?", ANSWERS, (name) =>
@@ -56,16 +57,17 @@ export class SearchForm {
   }
 
   readLoss() {
-    const value = Math.max(0, Number(this.loss.value) || 0);
-    this.set({ metric_drop: this.inPoints ? Math.min(1, value / 100) : value });
+    const value = Math.max(0, Number(this.loss.value) || 0) / (this.inPoints ? 100 : 1);
+    this.set({ metric_drop: this.isBounded ? Math.min(1, value) : value });
   }
 
   /**
-   * @param {{ can_train?: boolean, in_points?: boolean, loss_label?: string }} facts
+   * @param {{ can_train?: boolean, in_points?: boolean, is_bounded?: boolean, loss_label?: string }} facts
    * @param {boolean} isSearching @param {boolean} isAgain
    */
-  follow({ can_train, in_points, loss_label }, isSearching, isAgain) {
+  follow({ can_train, in_points, is_bounded, loss_label }, isSearching, isAgain) {
     this.inPoints = Boolean(in_points);
+    this.isBounded = Boolean(is_bounded);
     this.isSearching = isSearching;
     this.training.hidden = !can_train;
     fresh(this.lossName, loss_label);

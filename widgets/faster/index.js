@@ -82,8 +82,8 @@ class FasterView {
     if (this.phase === "idle" && phase !== "idle") this.old = this.data?.stamp;
     this.phase = phase;
     const status = this.statusOf(phase);
-    const { can_train, in_points, loss_label } = this.model?.get("state") ?? {};
-    const facts = { can_train, in_points, loss_label };
+    const { can_train, in_points, is_bounded, loss_label } = this.model?.get("state") ?? {};
+    const facts = { can_train, in_points, is_bounded, loss_label };
     const key = JSON.stringify([facts, phase, status, Boolean(this.data), this.data?.note]);
     if (key === this.told) return;
     this.told = key;

@@ -167,6 +167,7 @@ def _state(state: State, context: Context) -> dict[str, Any]:
     return {
         "can_train": work.train is not None,
         "in_points": has_metric and is_share,
+        "is_bounded": not (has_metric and work.smaller_is_better),  # by 1, as a search bounds it
         "loss_label": f"{name} {how}" if has_metric else "Output may differ by",
     }
 
