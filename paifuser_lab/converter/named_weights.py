@@ -41,10 +41,25 @@ def named_weights(
         for name in whole
         if name not in names and (_weight_of(name) in whole or _weight_of(name) not in names)
     ]:
+        layer = lost[0].rpartition(".")[0]
+        block = _nearest(model, layer)
+        if not model.get_submodule(block).state_dict():
+            raise ExportError(
+                f"layer '{block}' was left out; {files} are written for models with all their "
+                "layers."
+            )
         raise ExportError(
-            f"layer '{lost[0].rpartition('.')[0]}' is in none of the formats that {files} are "
-            "written in; choose floats, int8-weights or int4-weights."
+            f"layer '{layer}' is in none of the formats that {files} are written in; choose "
+            "floats, int8-weights or int4-weights."
         )
+
+
+def _nearest(model: nn.Module, layer: str) -> str:
+    """The layer itself, or what stands in the place of the block that it was a part of."""
+    known = dict(model.named_modules())
+    while layer not in known:
+        layer = layer.rpartition(".")[0]
+    return layer
 
 
 def _weight_of(name: str) -> str:

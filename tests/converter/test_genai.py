@@ -142,6 +142,7 @@ def test_what_its_file_cannot_hold_is_refused_by_name(work, tmp_path, monkeypatc
     monkeypatch.setattr(genai, "find_spec", lambda _: True)
     for recipe, sentence in {
         ("prune", "ratio", 0.5): r"layer 'model\.layers\.0.*was cut to",
+        ("shorten", "ratio", 0.5): r"layer 'model\.layers\.\d' was left out; files of ONNX",
         ("precision", "default", "int8"): r"layer 'model\.layers\.0\..*none of the formats",
     }.items():
         step, option, value = recipe
