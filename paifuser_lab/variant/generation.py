@@ -82,7 +82,7 @@ def compare_generation(
     *variants: Variant | Recipe,
     prompt_tokens: int = 128,
     new_tokens: int = 32,
-    engines: Sequence[str] = (TORCH,),
+    engines: str | Sequence[str] = (TORCH,),
     rounds: int = ROUNDS,
     seconds: float = SECONDS,
     should_stop: ShouldStop | None = None,
@@ -98,7 +98,8 @@ def compare_generation(
     check_seconds(seconds)
     work = workload_of(work)
     made = work.generation(prompt_tokens, new_tokens)
-    with contending(work, variants, engines, prompt_tokens + new_tokens) as contenders:
+    named = (engines,) if isinstance(engines, str) else engines
+    with contending(work, variants, named, prompt_tokens + new_tokens) as contenders:
         return contenders.compare(made, rounds, seconds, should_stop)
 
 

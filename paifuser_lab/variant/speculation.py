@@ -25,7 +25,7 @@ LENGTHS = (2, 4, 8)
 def speculate(
     work: Workload | Variant,
     draft: Workload | Variant,
-    lengths: Sequence[int] = LENGTHS,
+    lengths: int | Sequence[int] = LENGTHS,
     *,
     prompt_tokens: int = 128,
     new_tokens: int = 64,
@@ -40,6 +40,7 @@ def speculate(
     """
     check_count("rounds", rounds)
     check_seconds(seconds)
+    lengths = (lengths,) if isinstance(lengths, int) else tuple(lengths)
     for length in lengths:
         check_count("a length of draft", length)
     work, draft = workload_of(work), workload_of(draft)

@@ -159,6 +159,14 @@ def test_a_variant_that_is_replayed_has_a_row_equal_to_that_in_torch(work, round
     assert kinds == [TorchDecoder, ReplayDecoder]
 
 
+def test_one_engine_or_one_length_may_be_given_plainly(work):
+    options = {"prompt_tokens": 4, "new_tokens": 2, "rounds": 1}
+    compared = lab.compare_generation(work, engines="replay", **options)
+    assert [row.engine for row in compared.rows] == ["torch", "replay"]
+    drafts = lab.speculate(work, work, 3, **options)
+    assert [row.draft_tokens for row in drafts.rows] == [0, 3]
+
+
 def test_no_clock_is_read_before_the_device_is_done(work, monkeypatch):
     log = []
 
