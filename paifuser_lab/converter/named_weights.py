@@ -18,8 +18,8 @@ BLOCK = 32  # weights of a row that share a scale in these files
 def named_weights(
     work: Workload, model: nn.Module, files: str
 ) -> Iterator[tuple[str, Tensor | Quantized]]:
-    """Each weight once, also where two layers share it, with the shapes of the workload's model;
-    raises for a layer that these files cannot hold.
+    """Each weight once, also where two layers share it, on the CPU and with the shapes of the
+    workload's model; raises for a layer that these files cannot hold.
     """
     whole = work.model.state_dict()
     seen: set[int] = set()
@@ -34,17 +34,38 @@ def named_weights(
         names.add(name)
         if memory not in seen:
             seen.add(memory)
-            yield name, weight
+            yield name, _on_cpu(weight)
     # a layer that is in integers in the workload already has other tensors there, and no weight
     if lost := [
         name
         for name in whole
         if name not in names and (_weight_of(name) in whole or _weight_of(name) not in names)
     ]:
+        layer = lost[0].rpartition(".")[0]
+        block = _nearest(model, layer)
+        if not model.get_submodule(block).state_dict():
+            raise ExportError(
+                f"layer '{block}' was left out; {files} are written for models with all their "
+                "layers."
+            )
         raise ExportError(
-            f"layer '{lost[0].rpartition('.')[0]}' is in none of the formats that {files} are "
-            "written in; choose floats, int8-weights or int4-weights."
+            f"layer '{layer}' is in none of the formats that {files} are written in; choose "
+            "floats, int8-weights or int4-weights."
         )
+
+
+def _on_cpu(weight: Tensor | Quantized) -> Tensor | Quantized:
+    if isinstance(weight, Quantized):
+        return Quantized(weight.values.cpu(), weight.scales.cpu(), weight.channel)
+    return weight.cpu()
+
+
+def _nearest(model: nn.Module, layer: str) -> str:
+    """The layer itself, or what stands in the place of the block that it was a part of."""
+    known = dict(model.named_modules())
+    while layer not in known:
+        layer = layer.rpartition(".")[0]
+    return layer
 
 
 def _weight_of(name: str) -> str:

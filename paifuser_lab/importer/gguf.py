@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .._files import checked_path
+from .._files import checked_path, file_exists
 from ..errors import FileError, MissingExtraError, UnknownModelError, first_line
 from .hugging_face import plausible_inputs, without_cache
 from .limits import Imported, shown
@@ -19,6 +19,8 @@ def load_gguf(path: str | Path, *, batch: int, seed: int, free: int) -> Imported
     weights were stored as.
     """
     file = checked_path(path)
+    if not file_exists(file):
+        raise FileError(f"There is no GGUF file {str(path)!r}.")
     try:
         from gguf import GGUFReader
         from transformers import AutoModelForCausalLM, AutoTokenizer

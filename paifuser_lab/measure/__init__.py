@@ -21,6 +21,7 @@ from .timing import (
     peak_bytes,
     ratio_of_rounds,
     rounds_in_turn,
+    synchronize,
     timed_ms,
     wait_until_quiet,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "restart_peak",
     "rounds_in_turn",
     "spread",
+    "synchronize",
     "timed_ms",
     "wait_until_quiet",
     "waited_share",

@@ -270,7 +270,7 @@ def _take_turn(candidate: Candidate, calls: int, samples: Samples) -> None:
 
 def _timed(candidate: Candidate) -> tuple[float, float]:
     """Wall and process CPU time of one call, in ms."""
-    _synchronize(candidate.device)
+    synchronize(candidate.device)
     cpu = time.process_time_ns()
     wall_ms = timed_ms(candidate.call, candidate.device)
     return wall_ms, (time.process_time_ns() - cpu) / 1e6
@@ -278,10 +278,10 @@ def _timed(candidate: Candidate) -> tuple[float, float]:
 
 def timed_ms(call: Callable[[], Any], device: torch.device) -> float:
     """Wall time of one call in ms, until its work on the device is done."""
-    _synchronize(device)
+    synchronize(device)
     began = time.perf_counter_ns()
     call()
-    _synchronize(device)
+    synchronize(device)
     return (time.perf_counter_ns() - began) / 1e6
 
 
@@ -297,7 +297,8 @@ def clock_for(device: torch.device) -> Clock:
     return own_ms if device.type == "cpu" and torch.get_num_threads() == 1 else timed_ms
 
 
-def _synchronize(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done its work, before a clock is read."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -24,7 +24,7 @@ from ..records import (
     readable_ms,
 )
 from ..records.hardware import rate_field
-from ..records.quality import STATES
+from ..records.quality import worse
 from ..records.text import readable_rate
 from ..workload import Derived, Workload, running, workload_of
 from .layers import RUNS, SECONDS, profile_in_turn
@@ -167,7 +167,6 @@ def _pair(
 ) -> SideBySide:
     names = dict.fromkeys([*(row.layer for row in before), *(row.layer for row in after)])
     added = added_errors(errors, before)
-    known = [profile.quality for profile in (before, after) if profile.quality is not None]
     return SideBySide(
         before=before.workload,
         after=after.workload,
@@ -181,7 +180,7 @@ def _pair(
             for name in names
         ),
         is_interrupted=before.is_interrupted or after.is_interrupted,
-        quality=max(known, key=lambda one: STATES.index(one.state), default=None),
+        quality=worse(before.quality, after.quality),
     )
 
 

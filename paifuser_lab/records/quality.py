@@ -112,6 +112,12 @@ class Quality(Record):
         return figures
 
 
+def worse(*qualities: Quality | None) -> Quality | None:
+    """That of the busiest machine, among those that are known."""
+    known = [quality for quality in qualities if quality is not None]
+    return max(known, key=lambda quality: STATES.index(quality.state), default=None)
+
+
 class Verdict(NamedTuple):
     """Whether a change made a model faster, in a word, in a tone for colours, and in a sentence."""
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from ..errors import MeasureError
 from .comparison import Bargain, TradeOff
-from .quality import Quality, Verdict, is_usable, readable_interval, sign, verdict
+from .quality import Quality, Verdict, is_usable, readable_interval, sign, verdict, worse
 from .record import AboutWorkload, Frame, Record, TableRecord, frame_of
 from .text import counted, or_dash, readable_bytes, readable_count, readable_ms, readable_ratio
 
@@ -164,12 +164,13 @@ class Results(TableRecord):
         """Compare two rows by the ratio of their speed-ups, with an interval of both doubts."""
         before, after = self[first], self[second]
         ratio, interval = _ratio(before, after)
+        quality = worse(before.quality, after.quality)
         return ResultPair(
             before,
             after,
             ratio,
             interval,
-            verdict(before.latency_ms, after.latency_ms, ratio, interval, _worse(before, after)),
+            verdict(before.latency_ms, after.latency_ms, ratio, interval, quality),
             _difference(before, after),
         )
 
@@ -262,13 +263,6 @@ def _logs(row: ResultRow) -> tuple[float, float, float] | None:
         return None
     low, high = row.speedup_interval
     return (math.log(row.speedup), math.log(low), math.log(high)) if low > 0 else None
-
-
-def _worse(first: ResultRow, second: ResultRow) -> Quality | None:
-    """The quality of the row that was measured on the busier machine."""
-    order = ("quiet", "busy", "unusable")
-    known = [row.quality for row in (first, second) if row.quality is not None]
-    return max(known, key=lambda quality: order.index(quality.state), default=None)
 
 
 def _difference(first: ResultRow, second: ResultRow) -> str:

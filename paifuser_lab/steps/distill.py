@@ -83,7 +83,7 @@ class Distill(TrainingStep):
 
     def apply(self, draft: Draft) -> None:
         """Find the outputs to compare, then train."""
-        check_trainable(draft.module, self.kind)
+        check_trainable(draft, self.kind)
         batches = self.batches(draft)
         features, attention = (
             self._layers(draft, patterns) for patterns in (self.features, self.attention)

@@ -96,7 +96,7 @@ class Qat(TrainingStep):
 
     def apply(self, draft: Draft) -> None:
         """Round the layers, train, and insert the quantized layers."""
-        check_trainable(draft.module, self.kind)
+        check_trainable(draft, self.kind)
         if self.hard and draft.work.loss is None:
             raise StepError(
                 f"hard: {self.hard:g} asks for the workload's own loss, and it has none; give it "

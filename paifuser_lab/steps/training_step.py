@@ -10,6 +10,7 @@ from torch import nn
 from ..errors import StepError
 from ..model.formats import HALVES
 from ..quantization import QuantizedLayer
+from ..quantization.float_formats import computes_in_16_bits
 from ..records import counted
 from ..training import Batches, CheckpointFile, Objective, Trained, Training, train
 from ..training.fingerprints import fingerprints
@@ -84,21 +85,22 @@ class TrainingStep(Training, Step):
         return trained
 
 
-def check_trainable(model: nn.Module, kind: str) -> None:
+def check_trainable(draft: Draft, kind: str) -> None:
     """Raise an error if weights are rounded or in 16 bits."""
-    for name, layer in model.named_modules():
+    for name, layer in draft.module.named_modules():
         if isinstance(layer, QuantizedLayer):
             instead = "put all of it into one qat" if kind == "qat" else "or use qat instead"
             raise StepError(
                 f"layer '{name}' ({layer.format}) is rounded and has no gradients; put '{kind}' "
                 f"before precision, {instead}."
             )
-    for name, weight in model.named_parameters():
+    for name, weight in draft.module.named_parameters():
         if weight.dtype in HALVES:
             held = str(weight.dtype).removeprefix("torch.")
-            raise StepError(
-                f"'{name}' is {held}, in which small steps are lost; put '{kind}' before precision."
-            )
+            order = f"'{kind}' before precision"
+            if computes_in_16_bits(draft.work.model):
+                order = f'{{"precision": "fp32"}} before {kind!r}'
+            raise StepError(f"'{name}' is {held}, in which small steps are lost; put {order}.")
 
 
 def _training_notes(trained: Trained) -> list[str]:

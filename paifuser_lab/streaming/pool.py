@@ -9,8 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..errors import first_line
 from .source import Group
@@ -26,24 +25,21 @@ def default_workers() -> int:
     return min(4, os.cpu_count() or 1)
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(NamedTuple):
     """A worker has opened its stages."""
 
     node: str
     host: str = ""
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(NamedTuple):
     """A worker is gone, or could not open."""
 
     node: str
     reason: str
 
 
-@dataclass(frozen=True)
-class Answered:
+class Answered(NamedTuple):
     """A worker has answered a group."""
 
     node: str
@@ -52,31 +48,27 @@ class Answered:
     answer: Answer
 
 
-@dataclass(frozen=True)
-class Returned:
+class Returned(NamedTuple):
     """A group did not reach a worker that is still alive."""
 
     node: str
     group: int
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(NamedTuple):
     """The source has yielded a group; `at` is when."""
 
     group: Group
     at: float
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """The source has no more groups, or has raised."""
 
     error: BaseException | None = None
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """Something that the driver is asked to do, by another thread."""
 
     action: Callable[[], Any]

@@ -29,7 +29,7 @@ from ..errors import (
     stop_if_asked,
 )
 from ..machine import machine_label
-from ..measure import MachineWatch, Samples, ratio_of_rounds, wait_until_quiet
+from ..measure import MachineWatch, Samples, ratio_of_rounds, synchronize, wait_until_quiet
 from ..model.weights import weights_bytes
 from ..progress import progress
 from ..records import GenerationComparison, GenerationRow, Phase
@@ -69,10 +69,10 @@ class Contender:
         """Read the prompt and append the tokens: the ms of the prompt, and of a token."""
         self.decoder.reset()
         began = time.perf_counter()
-        self.decoder.feed(prompt)
+        synchronize(self.decoder.feed(prompt).device)
         read = time.perf_counter()
         for token in following:
-            self.decoder.feed([token])
+            synchronize(self.decoder.feed([token]).device)  # as choosing the next one does
         ended = time.perf_counter()
         return 1e3 * (read - began), 1e3 * (ended - read) / len(following)
 
@@ -82,7 +82,7 @@ def compare_generation(
     *variants: Variant | Recipe,
     prompt_tokens: int = 128,
     new_tokens: int = 32,
-    engines: Sequence[str] = (TORCH,),
+    engines: str | Sequence[str] = (TORCH,),
     rounds: int = ROUNDS,
     seconds: float = SECONDS,
     should_stop: ShouldStop | None = None,
@@ -98,7 +98,8 @@ def compare_generation(
     check_seconds(seconds)
     work = workload_of(work)
     made = work.generation(prompt_tokens, new_tokens)
-    with contending(work, variants, engines, prompt_tokens + new_tokens) as contenders:
+    named = (engines,) if isinstance(engines, str) else engines
+    with contending(work, variants, named, prompt_tokens + new_tokens) as contenders:
         return contenders.compare(made, rounds, seconds, should_stop)
 
 

@@ -316,7 +316,8 @@ def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]
     transformers = optional_module("transformers", extra="hf", needed_for=name)
     if TEXT in options:
         raise WorkloadError(
-            f"{name} is built from a config and has no tokenizer; text needs a folder: hf:FOLDER."
+            f"There is no folder {path!r} with a config.json here, and a config alone has no "
+            "tokenizer for text; give the folder's path: hf:FOLDER."
         )
     try:
         config = transformers.AutoConfig.for_model(name.removeprefix("hf:"), **options)

@@ -12,7 +12,7 @@ from typing import Any
 from ..arguments import check_count, check_seconds
 from ..errors import MeasureError, ShouldStop, WorkloadError, keep_when_stopped, stop_if_asked
 from ..machine import machine_label
-from ..measure import MachineWatch, Samples, ratio_of_rounds
+from ..measure import MachineWatch, Samples, ratio_of_rounds, synchronize
 from ..records import Speculation, SpeculationRow
 from ..workload import Workload, running_in_turns, workload_of
 from ..workload.generation import Generation, Speculated, TorchDecoder, greedy, speculative
@@ -25,7 +25,7 @@ LENGTHS = (2, 4, 8)
 def speculate(
     work: Workload | Variant,
     draft: Workload | Variant,
-    lengths: Sequence[int] = LENGTHS,
+    lengths: int | Sequence[int] = LENGTHS,
     *,
     prompt_tokens: int = 128,
     new_tokens: int = 64,
@@ -40,6 +40,7 @@ def speculate(
     """
     check_count("rounds", rounds)
     check_seconds(seconds)
+    lengths = (lengths,) if isinstance(lengths, int) else tuple(lengths)
     for length in lengths:
         check_count("a length of draft", length)
     work, draft = workload_of(work), workload_of(draft)
@@ -101,7 +102,7 @@ def _take_turn(
     """The ms of a token, and what was written."""
     model.reset()
     draft.reset()
-    model.feed(made.prompt)
+    synchronize(model.feed(made.prompt).device)
     began = time.perf_counter()
     text = speculative(model, draft, made.prompt, len(expected), length)
     ended = time.perf_counter()

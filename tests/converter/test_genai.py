@@ -12,12 +12,13 @@ import pytest
 import torch
 
 import paifuser_lab as lab
-from paifuser_lab.converter import decoders, genai
+from paifuser_lab.converter import decoders, genai, named_weights
 from paifuser_lab.converter.decoders import DECODERS
 from paifuser_lab.converter.genai import GenAIDecoder
 from paifuser_lab.errors import ExportError, MeasureError, MissingExtraError
-from paifuser_lab.model.formats import quantize
+from paifuser_lab.model.formats import Quantized, quantize
 from paifuser_lab.zoo.language import save_tiny_llama
+from tests.support.models import OnGpu
 
 pytest.importorskip("transformers")
 TOKENS = list(range(30, 50))
@@ -143,6 +144,7 @@ def test_what_its_file_cannot_hold_is_refused_by_name(work, tmp_path, monkeypatc
     monkeypatch.setattr(genai, "find_spec", lambda _: True)
     for recipe, sentence in {
         ("prune", "ratio", 0.5): r"layer 'model\.layers\.0.*was cut to",
+        ("shorten", "ratio", 0.5): r"layer 'model\.layers\.\d' was left out; files of ONNX",
         ("precision", "default", "int8"): r"layer 'model\.layers\.0\..*none of the formats",
     }.items():
         step, option, value = recipe
@@ -153,6 +155,21 @@ def test_what_its_file_cannot_hold_is_refused_by_name(work, tmp_path, monkeypatc
     with pytest.raises(ExportError, match=r"does not build .*no type of this name"):
         GenAIDecoder.write(work, work.model, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_weights_on_a_gpu_are_copied_for_the_file(work, monkeypatch):
+    model = lab.apply(work, lab.Recipe([{"precision": FORMATS["int8"]}])).module
+
+    def on_gpu(weight):
+        if isinstance(weight, Quantized):
+            return Quantized(OnGpu(weight.values), OnGpu(weight.scales), weight.channel)
+        return OnGpu(weight)
+
+    there = [(name, on_gpu(weight), place) for name, weight, place in named_weights._weights(model)]
+    monkeypatch.setattr(named_weights, "_weights", lambda model: there)
+    for name, weight in named_weights.named_weights(work, model, "files"):
+        parts = (weight.values, weight.scales) if isinstance(weight, Quantized) else (weight,)
+        assert all(isinstance(part, torch.Tensor) for part in parts), name
 
 
 def test_a_layer_that_is_no_matrix_of_the_graph_is_refused_by_name(opened):

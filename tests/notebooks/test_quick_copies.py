@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 import paifuser_lab as lab
-from paifuser_lab.records import Measurement
+from paifuser_lab.records import GenerationRow, Measurement
 from tests.support.quick_notebooks import AT_MOST, NAMED, NOTEBOOKS, main
 
 
@@ -62,6 +62,14 @@ def test_the_language_notebook_saves_what_it_measured_before_it_tries_what_may_b
     may_refuse = [place("lab.speculate("), place("lab.export(")]
     assert place("done = ") + 1 == place("done.save") < min(may_refuse)
     assert all("except lab.PaifuserError" in cells[at].source for at in may_refuse)
+
+
+def test_the_language_notebook_says_why_an_engine_wrote_no_text(capsys):
+    cells = nbformat.read(NOTEBOOKS / "90_language.ipynb", as_version=4).cells
+    (cell,) = (cell.source for cell in cells if "row.same_tokens" in cell.source)
+    row = GenerationRow(name="net", engine="llama.cpp", threads=1, failure="it has no file")
+    exec(cell, {"done": SimpleNamespace(rows=[row]), "new_tokens": 4})
+    assert capsys.readouterr().out == "net · llama.cpp: it has no file\n"
 
 
 def test_the_attention_notebook_asks_the_workload_what_a_layer_loses_of_the_metric():

@@ -181,7 +181,7 @@ class OnGpu:
     """Stands for a tensor on a GPU, which numpy reads only once it is copied to the CPU."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+        self.tensor, self.shape = tensor, tensor.shape
 
     def detach(self) -> OnGpu:
         return self

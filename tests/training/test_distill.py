@@ -574,6 +574,16 @@ def test_models_that_cannot_be_distilled_are_refused(before, options, message):
         distilled(work, *before, **options)
 
 
+def test_a_model_in_16_bits_is_distilled_once_a_step_puts_it_into_fp32():
+    train = [(x.bfloat16(), y) for x, y in data(2)]
+    model, inputs = Staged().bfloat16(), images(size=8).bfloat16()
+    work = lab.Workload(model, inputs, loss=F.cross_entropy, train=train)
+    with pytest.raises(StepError, match=r'is bfloat16, .* put {"precision": "fp32"} before'):
+        distilled(work)
+    variant = distilled(work, {"precision": "fp32"})
+    assert {weight.dtype for weight in variant.module.parameters()} == {torch.float32}
+
+
 def test_a_last_batch_of_one_example_is_not_blended():
     (x, y), *rest = data()
     variant = distilled(work_of(train=[*rest, (x[:1], y[:1])]), blend=True)

@@ -235,6 +235,11 @@ def test_a_file_of_weights_alone_says_what_to_do_with_it(suffix: str, here: str)
         lab.load(f"absent{suffix}")
 
 
+def test_a_file_of_llama_cpp_that_is_not_there_is_named() -> None:
+    with pytest.raises(FileError, match=r"There is no GGUF file 'absent\.gguf'"):
+        lab.load("absent.gguf")
+
+
 @pytest.mark.parametrize("option", ["inputs", "sizes"])
 def test_a_file_of_llama_cpp_has_a_batch_and_no_other_sizes(option: str) -> None:
     chosen: dict[str, Any] = {option: {}}

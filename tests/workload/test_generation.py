@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain, repeat
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,7 +23,8 @@ from paifuser_lab.errors import (
     WorkloadError,
 )
 from paifuser_lab.records import GenerationRow
-from paifuser_lab.variant.generation import Contenders, contending, torch_decoder
+from paifuser_lab.variant.generation import Contender, Contenders, contending, torch_decoder
+from paifuser_lab.variant.speculation import _take_turn
 from paifuser_lab.workload.generation import TorchDecoder, greedy, speculative, surprise
 from paifuser_lab.zoo.language import save_example_text, save_tiny_llama
 from tests.support.models import random_llama
@@ -155,6 +157,35 @@ def test_a_variant_that_is_replayed_has_a_row_equal_to_that_in_torch(work, round
         assert (own.name, own.loss, own.text) == (replayed.name, replayed.loss, replayed.text)
     kinds = [type(torch_decoder("", work.model, 8, name)) for name in ("torch", "replay")]
     assert kinds == [TorchDecoder, ReplayDecoder]
+
+
+def test_one_engine_or_one_length_may_be_given_plainly(work):
+    options = {"prompt_tokens": 4, "new_tokens": 2, "rounds": 1}
+    compared = lab.compare_generation(work, engines="replay", **options)
+    assert [row.engine for row in compared.rows] == ["torch", "replay"]
+    drafts = lab.speculate(work, work, 3, **options)
+    assert [row.draft_tokens for row in drafts.rows] == [0, 3]
+
+
+def test_no_clock_is_read_before_the_device_is_done(work, monkeypatch):
+    log = []
+
+    class Logged(TorchDecoder):
+        def feed(self, tokens, *, every=False):
+            log.append("feed")
+            return super().feed(tokens, every=every)
+
+    clock = SimpleNamespace(perf_counter=lambda: log.append("clock") or 0.0)
+    for module in ("paifuser_lab.variant.generation", "paifuser_lab.variant.speculation"):
+        monkeypatch.setattr(f"{module}.time", clock)
+        monkeypatch.setattr(f"{module}.synchronize", lambda device: log.append("wait"))
+    decoder, made = Logged(work.model, 8), work.generation(4, 2)
+    Contender("net", "torch", decoder, 0).take_turn([1, 2], [3, 4])
+    assert log == ["clock", "feed", "wait", "clock", "feed", "wait", "feed", "wait", "clock"]
+    expected = greedy(decoder, made.prompt, 2)
+    log.clear()
+    _take_turn(made, decoder, TorchDecoder(work.model, 8), expected, 0)
+    assert log[:3] == ["feed", "wait", "clock"]
 
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "openvino", "onnxruntime"])

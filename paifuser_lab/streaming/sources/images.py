@@ -35,15 +35,12 @@ class ImageFolder:
         )
         if not self.paths:
             raise FileError(f"{self.folder} has no image ({', '.join(SUFFIXES)}).")
+        self.frames: int | None = len(self.paths)
         check_count("group", group, error=StreamError)
         self.group, self.time_base = group, _base(rate)
 
     def __repr__(self) -> str:
-        return f"ImageFolder({self.name}: {len(self.paths)} images)"
-
-    @property
-    def frames(self) -> int | None:
-        return len(self.paths)
+        return f"ImageFolder({self.name}: {self.frames} images)"
 
     def groups(self, start: int = 0) -> Iterator[Group]:
         size = self.group
@@ -71,6 +68,8 @@ class Camera(Items):
     image, or None at the end. Each is sent at once, unless `group` says how many together.
     """
 
+    can_reopen = False  # it has other images each time
+
     def __init__(
         self,
         look: Callable[[int], Any],
@@ -82,11 +81,6 @@ class Camera(Items):
         self.look, self.rate = look, rate
         self.time_base = _base(rate)
         super().__init__(self._images, group=group, name=name)
-
-    @property
-    def can_reopen(self) -> bool:
-        """It has other images each time."""
-        return False
 
     def _images(self) -> Iterator[Frame]:
         began, index = clock.monotonic(), 0
@@ -113,7 +107,7 @@ class ParquetImages:
         check_count("group", group, error=StreamError)
         self.group, self.time_base = group, _base(rate)
         with self._opened() as file:
-            self.rows = int(file.metadata.num_rows)
+            self.frames: int | None = int(file.metadata.num_rows)
             schema = file.schema_arrow
             if column not in schema.names:
                 raise FileError(
@@ -124,11 +118,7 @@ class ParquetImages:
             self.key = next((name for name in NAMES if name in schema.names), None)
 
     def __repr__(self) -> str:
-        return f"ParquetImages({self.name}: {self.rows} images)"
-
-    @property
-    def frames(self) -> int | None:
-        return self.rows
+        return f"ParquetImages({self.name}: {self.frames} images)"
 
     def groups(self, start: int = 0) -> Iterator[Group]:
         columns = [self.column, *([self.key] if self.key else [])]
