@@ -42,8 +42,8 @@ def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> l
     if row.layer not in against:
         return [Reason(topic="change", sentence="It was not there before.")]
     before = against[row.layer]
-    if row.joined_into is not None:
-        return [Reason(topic="change", sentence=_joined(before, row))]
+    if sentence := _without_time(before, row):
+        return [Reason(topic="change", sentence=sentence)]
     if not all(one.quality is None or one.quality.is_quiet for one in (profile, against)):
         return [Reason(topic="change", sentence=_untold(before, row))]
     reasons = [Reason(topic="change", sentence=_change(before, row))]
@@ -55,11 +55,15 @@ def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> l
     return reasons
 
 
-def _joined(before: LayerProfile, row: LayerProfile) -> str:
-    return (
-        f"It took {readable_ms(before.total_ms)} ms and runs inside '{row.joined_into}' now, whose "
-        "row has the time of both."
-    )
+def _without_time(before: LayerProfile, row: LayerProfile) -> str:
+    """What became of a layer that has no time of its own in an engine; '' for others."""
+    is_timed, why = "self_ms" not in before.unknown_why, row.unknown_why.get("self_ms")
+    took = f"It took {readable_ms(before.total_ms)} ms" if is_timed else "It had no time of its own"
+    if row.joined_into is not None:
+        return f"{took} and runs inside '{row.joined_into}' now, whose row has the time of both."
+    if why is not None:
+        return f"{took} before; now {why}."
+    return "" if is_timed else f"{took} before, and takes {readable_ms(row.total_ms)} ms now."
 
 
 def _untold(before: LayerProfile, row: LayerProfile) -> str:
@@ -77,7 +81,6 @@ def _change(before: LayerProfile, row: LayerProfile) -> str:
             f"It is gone, and its {readable_ms(before.self_ms)} ms with it: a {before.kind} "
             "before, now folded into the layer it followed."
         )
-    ratio = before.total_ms / row.total_ms if row.total_ms else 1.0
     took = f"It took {readable_ms(before.total_ms)} ms and takes {readable_ms(row.total_ms)} ms now"
     if abs(row.total_ms - before.total_ms) <= max(
         NOISE * before.total_ms, _spread(before), _spread(row)
@@ -85,6 +88,9 @@ def _change(before: LayerProfile, row: LayerProfile) -> str:
         return (
             f"{took}, which differ from round to round by as much: no difference beyond the noise."
         )
+    if not row.total_ms:
+        return f"It took {readable_ms(before.total_ms)} ms, and no time is measured in it now."
+    ratio = before.total_ms / row.total_ms
     return f"{took}: {ratio:.2f} × {'faster' if ratio > 1 else 'as fast, that is slower'}."
 
 

@@ -325,6 +325,7 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"ms": 4.0}, {"ms": 2.0}, "It took 4.00 ms and takes 2.00 ms now: 2.00 × faster."),
     ({"ms": 2.0}, {"ms": 4.0}, "0.50 × as fast, that is slower."),
     ({"ms": 2.0}, {"ms": 2.02}, "by as much: no difference beyond the noise."),
+    ({"ms": 2.0}, {"ms": 0.0}, "It took 2.00 ms, and no time is measured in it now."),
     (
         {"ms": 2.0, "total_spread_ms": (1.0, 3.0)},
         {"ms": 1.5},
