@@ -331,6 +331,7 @@ def test_profile_prints_the_tree_and_advice_and_writes_record_report_and_trace(c
     assert "rows add up to" in out and "resnet18-tiny (ResNet)" in out and "→ fold saves" in out
     profile = lab.Profile.load(tmp_path / "profile.json")
     assert profile["layer1.0.conv2"].backward_self_ms > 0
+    assert "backward ms" in out
     assert "layer1" in (tmp_path / "report.html").read_text()
     code, out, _ = command("trace", str(tmp_path / "trace.json"))
     assert code == 0 and "(BasicBlock)" in out and "convolution" in out

@@ -424,7 +424,10 @@ def test_every_layer_with_weights_has_a_backward_time() -> None:
     )
     total = profile.root.backward_total_ms
     assert total == pytest.approx(sum(row.backward_self_ms or 0.0 for row in profile))
-    assert look(model, images(3))["conv"].backward_self_ms is None
+    plain = look(model, images(3))
+    assert plain["conv"].backward_self_ms is None
+    assert "backward ms" in str(profile) and "backward ms" in profile._repr_html_()
+    assert "backward ms" not in str(plain) + plain._repr_html_()
 
 
 class Detached(nn.Module):
