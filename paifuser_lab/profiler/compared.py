@@ -25,7 +25,7 @@ from ..records import (
 )
 from ..records.hardware import rate_field
 from ..records.quality import STATES
-from ..records.text import readable_rate
+from ..records.text import readable_rate, three_figures
 from ..workload import Derived, Workload, running, workload_of
 from .layers import RUNS, SECONDS, profile_in_turn
 
@@ -114,13 +114,13 @@ def _why_not(
     copies, copied = _copies_ms(row), _copies_ms(before)
     if copies > copied + NOISE * row.total_ms:
         facts.append(
-            f"{copies - copied:.3g} ms more than before go into copies: conversions of dtype or "
-            "layout around it."
+            f"{three_figures(copies - copied)} ms more than before go into copies: conversions of "
+            "dtype or layout around it."
         )
     if row.verdict == "overhead":
         facts.append(
-            f"{row.overhead_ms:.3g} of its own {readable_ms(row.self_ms)} ms are overhead, which "
-            "the change did not touch."
+            f"{three_figures(row.overhead_ms)} of its own {readable_ms(row.self_ms)} ms are "
+            "overhead, which the change did not touch."
         )
     elif row.moved_bytes >= before.moved_bytes and row.verdict == "memory":
         facts.append("It is limited by memory, and moves as many bytes as before.")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..records import LayerProfile, Profile
-from ..records.text import readable_rate, three_figures
+from ..records.text import in_figures, readable_rate, three_figures
 from .picture import Axis, Boxes, Key, Labels, Panel, Picture, Tips, text_width
 
 MAX_LAYERS = 12
@@ -103,8 +103,8 @@ def _strip(profile: Profile) -> Panel:
                 begin += ms
                 ends.append(begin)
                 tones.append(bound or "faint")
-                names.append(f"{name}: {part.total_ms:.4g} ms, {share:.1%} of the time")
-                about.append(f"{ms:.4g} ms bound by {bound or 'nothing known'}")
+                names.append(f"{name}: {in_figures(part.total_ms, 4)} ms, {share:.1%} of the time")
+                about.append(f"{in_figures(ms, 4)} ms bound by {bound or 'nothing known'}")
     count = len(starts)
     marks = (
         Boxes(starts, ends, [-0.4] * count, [0.0] * count, tone=tones, tips=Tips(names, about)),

@@ -109,7 +109,7 @@ def _rate(report: StreamReport) -> Panel:
             )
             for one in events
         ]
-        tips = Tips([f"{one.at_s:.3g} s · {kind}" for one in events], about)
+        tips = Tips([f"{three_figures(one.at_s)} s · {kind}" for one in events], about)
         times = [one.at_s for one in events]
         marks.append(Dots(times, [1.07 * top] * len(times), shape, 5, tone="bad", tips=tips))
     end = max([report.elapsed_s, *at, 1e-9])

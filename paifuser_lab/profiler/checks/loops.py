@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...records.text import three_figures
 from .findings import LOOP_HINT, Findings, Judged, percent
 from .trace import BACKWARD, BATCH, COMPILED, MODEL, STEP, Span, Trace, without
 
@@ -56,8 +57,8 @@ def check_beside_the_model(findings: Findings) -> Judged | str:
     wall, inside = _running_ms(trace), trace.ms(model)
     share = _share(wall - inside, wall)
     figure = (
-        f"{wall:.3g} ms end to end, {inside:.3g} ms of it in models, backward passes and "
-        f"optimizers: {percent(share)} lies beside them"
+        f"{three_figures(wall)} ms end to end, {three_figures(inside)} ms of it in models, "
+        f"backward passes and optimizers: {percent(share)} lies beside them"
     )
     return Judged(share, MAX_BESIDE, figure, _parts_beside(trace, model))
 
@@ -75,15 +76,14 @@ def check_host_waits(findings: Findings) -> Judged | str:
         else trace.count(*HOST_READS, apart_from=excluded)
     )
     each = count / steps
+    times = three_figures(each)
     if is_on_device:
         remedy = (
             "keep losses and metrics on the GPU and read them every hundred steps: each .item(), "
             ".cpu(), nonzero and `if tensor:` waits"
         )
-        return Judged(
-            each, MAX_WAITS, f"the host waits for the GPU {each:.3g} times a step", remedy
-        )
-    figure = f"{each:.3g} a step (.item(), nonzero, `if tensor:`)"
+        return Judged(each, MAX_WAITS, f"the host waits for the GPU {times} times a step", remedy)
+    figure = f"{times} a step (.item(), nonzero, `if tensor:`)"
     if each > MAX_WAITS:
         return f"{figure}: next to free on a CPU; on a GPU each would make the host wait"
     return Judged(each, MAX_WAITS, figure)
