@@ -56,19 +56,22 @@ def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> l
 
 
 def _without_time(before: LayerProfile, row: LayerProfile) -> str:
-    """What became of a layer that has no time of its own in an engine; '' for others."""
-    is_timed, why = "self_ms" not in before.unknown_why, row.unknown_why.get("self_ms")
+    """What became of a layer that is gone, or has no time of its own in an engine; else ''."""
+    is_timed = "self_ms" not in before.unknown_why
     took = f"It took {readable_ms(before.total_ms)} ms" if is_timed else "It had no time of its own"
     if row.joined_into is not None:
         return f"{took} and runs inside '{row.joined_into}' now, whose row has the time of both."
-    if why is not None:
+    if row.kind == "Identity" and before.kind != "Identity":
+        return (
+            f"It is gone, and its {readable_ms(before.self_ms)} ms with it: a {before.kind} "
+            "before, now folded into the layer it followed."
+        )
+    if (why := row.unknown_why.get("self_ms")) is not None:
         return f"{took} before; now {why}."
     return "" if is_timed else f"{took} before, and takes {readable_ms(row.total_ms)} ms now."
 
 
 def _untold(before: LayerProfile, row: LayerProfile) -> str:
-    if row.kind == "Identity" and before.kind != "Identity":
-        return _change(before, row)
     return (
         f"It took {readable_ms(before.total_ms)} ms and takes {readable_ms(row.total_ms)} ms now, "
         "timed too roughly: whether it is faster cannot be told."
@@ -76,11 +79,6 @@ def _untold(before: LayerProfile, row: LayerProfile) -> str:
 
 
 def _change(before: LayerProfile, row: LayerProfile) -> str:
-    if row.kind == "Identity" and before.kind != "Identity":
-        return (
-            f"It is gone, and its {readable_ms(before.self_ms)} ms with it: a {before.kind} "
-            "before, now folded into the layer it followed."
-        )
     took = f"It took {readable_ms(before.total_ms)} ms and takes {readable_ms(row.total_ms)} ms now"
     if abs(row.total_ms - before.total_ms) <= max(
         NOISE * before.total_ms, _spread(before), _spread(row)

@@ -336,6 +336,11 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {"ms": 0.1, "kind": "Identity"},
         "It is gone, and its 2.00 ms with it: a BatchNorm2d before",
     ),
+    (
+        {"ms": 2.0, "kind": "BatchNorm2d"},
+        {"ms": 0.0, "kind": "Identity", "unknown_why": {"self_ms": "it was optimised away"}},
+        "It is gone, and its 2.00 ms with it: a BatchNorm2d before",
+    ),
 ]
 
 
