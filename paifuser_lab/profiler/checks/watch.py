@@ -105,7 +105,9 @@ class ModelWatch:
         stack, is_call = ExitStack(), not (is_in_backward() or is_traced())
         if is_call:
             with record_function(WATCHING):
-                self._note_call(model)
+                if model not in self.calls:
+                    self.training |= training_layers(model)
+                self.calls[model] += 1
             stack.enter_context(record_function(MODEL))
         self._open.append((stack, is_call))
 
@@ -118,11 +120,6 @@ class ModelWatch:
                 isinstance(leaf, Tensor) and leaf.requires_grad
                 for leaf in pytree.tree_leaves(output)
             )
-
-    def _note_call(self, model: nn.Module) -> None:
-        if model not in self.calls:
-            self.training |= training_layers(model)
-        self.calls[model] += 1
 
 
 def training_layers(model: nn.Module) -> dict[str, str]:
