@@ -20,9 +20,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils import _pytree as pytree
 
 from ...errors import MeasureError, keep_when_stopped
+from ...model.tensors import tensors_in
 from ...model.watch import is_in_backward, watching_outermost
 from ...workload import QUIET
 from .trace import BACKWARD, LOOP, MODEL, SYNCHRONIZE, WATCHING, Trace, trace_of
@@ -116,10 +116,7 @@ class ModelWatch:
         stack, is_call = self._open.pop()
         stack.close()
         if is_call:
-            self.grown += any(
-                isinstance(leaf, Tensor) and leaf.requires_grad
-                for leaf in pytree.tree_leaves(output)
-            )
+            self.grown += any(leaf.requires_grad for leaf in tensors_in(output))
 
 
 def training_layers(model: nn.Module) -> dict[str, str]:
