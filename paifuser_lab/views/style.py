@@ -127,18 +127,16 @@ class Drawing(Figure):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         if is_static() or self.redraw is None:
             return {"image/png": self.png(), "text/plain": repr(self)}
+        label = str(self.get_label())
         if self.hover:
-            return {"text/html": self._html_with_hover(), "text/plain": repr(self)}
-        dark, label = self.redraw(dark=True), str(self.get_label())
+            plain = image(self.png(), "plain", label)
+            figure = f'<div class="pf-figure-svg" style="display:none">{self.svg()}</div>'
+            return {"text/html": HOVER_SWITCH + plain + figure, "text/plain": repr(self)}
+        dark = self.redraw(dark=True)
         images = image(self.png(), "light", label) + image(
             dark.png(), "dark", label, style="display:none"
         )
         return {"text/html": THEME_SWITCH + images, "text/plain": repr(self)}
-
-    def _html_with_hover(self) -> str:
-        plain = image(self.png(), "plain", str(self.get_label()))
-        figure = f'<div class="pf-figure-svg" style="display:none">{self.svg()}</div>'
-        return f"{HOVER_SWITCH}{plain}{figure}"
 
     def __repr__(self) -> str:
         return f"Drawing({self.get_label()})"
