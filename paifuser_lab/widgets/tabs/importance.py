@@ -174,11 +174,8 @@ def is_predicted(recipe: Recipe) -> bool:
     """Whether the recipe cuts only shares of layers that it names, once."""
     steps = [step for step in recipe if step.kind == "prune"]
     is_plain = all(WILDCARDS.isdisjoint(layer) for layer in pruned(recipe))
-    return (
-        is_plain
-        and len(steps) <= 1
-        and all(step.options.keys() <= EXPLICIT_OPTIONS for step in steps)
-    )
+    is_explicit = all(step.options.keys() <= EXPLICIT_OPTIONS for step in steps)
+    return is_plain and is_explicit and len(steps) <= 1
 
 
 def packed_cut(state: State, threshold: Mapping[str, Any], context: Context) -> dict[str, Any]:
