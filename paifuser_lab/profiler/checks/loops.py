@@ -68,22 +68,17 @@ def check_host_waits(findings: Findings) -> Judged | str:
     trace, steps = findings.run.trace, findings.run.steps
     if not steps:
         return "no step was seen: neither an optimizer nor a model ran in this thread"
-    excluded = (BATCH, STEP)  # these read values that are on the host anyway
-    is_on_device = findings.run.is_on_device
-    count = (
-        trace.count(*DEVICE_WAITS)
-        if is_on_device
-        else trace.count(*HOST_READS, apart_from=excluded)
-    )
-    each = count / steps
-    times = three_figures(each)
-    if is_on_device:
+    if findings.run.is_on_device:
+        each = trace.count(*DEVICE_WAITS) / steps
         remedy = (
             "keep losses and metrics on the GPU and read them every hundred steps: each .item(), "
             ".cpu(), nonzero and `if tensor:` waits"
         )
-        return Judged(each, MAX_WAITS, f"the host waits for the GPU {times} times a step", remedy)
-    figure = f"{times} a step (.item(), nonzero, `if tensor:`)"
+        figure = f"the host waits for the GPU {three_figures(each)} times a step"
+        return Judged(each, MAX_WAITS, figure, remedy)
+    # the loader and the optimizer read values that are on the host anyway
+    each = trace.count(*HOST_READS, apart_from=(BATCH, STEP)) / steps
+    figure = f"{three_figures(each)} a step (.item(), nonzero, `if tensor:`)"
     if each > MAX_WAITS:
         return f"{figure}: next to free on a CPU; on a GPU each would make the host wait"
     return Judged(each, MAX_WAITS, figure)
