@@ -104,9 +104,9 @@ class Drawing(Figure):
         FigureCanvasAgg(self)
         self.hover: dict[str, str] = {}
 
-    def add_plot(self, place: SubplotSpec | None = None, **more: Any) -> Plot:
+    def add_plot(self, place: SubplotSpec | None = None) -> Plot:
         """New axes in the drawing's theme, in a cell of a grid or alone."""
-        look: dict[str, Any] = {"axes_class": Plot, "facecolor": self.theme.paper, **more}
+        look: dict[str, Any] = {"axes_class": Plot, "facecolor": self.theme.paper}
         plot: Any = self.add_subplot(*([] if place is None else [place]), **look)
         plot.drawing, plot.theme = self, self.theme
         plot.tick_params(colors=self.theme.ink, labelsize=8.5, length=0, which="both")
