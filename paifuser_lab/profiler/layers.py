@@ -225,11 +225,8 @@ def _measure_backward(observation: Observation) -> None:
     try:
         _training_step(observation)()
         for _ in range(BACKWARD_RUNS):
-            observation.backward.append(
-                backward_by_layer(
-                    record_run(model, _training_step(observation), observation.work.device)
-                )
-            )
+            events = record_run(model, _training_step(observation), observation.work.device)
+            observation.backward.append(backward_by_layer(events))
     except MeasureError:
         raise
     except Exception as error:
