@@ -51,7 +51,11 @@ def picture(profile: Profile) -> Picture:
 
 def parts(profile: Profile) -> list[Part]:
     """The model's parts in execution order: its children, large ones split into theirs."""
-    names = [("", False), *((child.layer, True) for child in profile.children(""))]
+
+    def split(name: str) -> list[tuple[str, bool]]:
+        return [(name, False), *((child.layer, True) for child in profile.children(name))]
+
+    names = split("")
     while True:
         large = [
             name
@@ -63,18 +67,12 @@ def parts(profile: Profile) -> list[Part]:
             break
         name = max(fitting, key=lambda layer: profile[layer].share)
         index = names.index((name, True))
-        names[index : index + 1] = [
-            (name, False),
-            *((child.layer, True) for child in profile.children(name)),
-        ]
-    pieces = [
-        Part(
-            name,
-            whole,
-            _by_bound((row for _, row in profile.walk(name)) if whole else [profile[name]]),
-        )
+        names[index : index + 1] = split(name)
+    rows = [
+        [row for _, row in profile.walk(name)] if whole else [profile[name]]
         for name, whole in names
     ]
+    pieces = [Part(*name, _by_bound(of)) for name, of in zip(names, rows, strict=True)]
     return [part for part in pieces if part.total_ms > 0]
 
 
