@@ -48,8 +48,7 @@ def picture(timeline: MemoryTimeline, row: int | None = None, mode: Mode = "laye
     """The curve; below it the map of the moment in that row of the cursor, by default the peak."""
     events = drawn_events(timeline)
     stack = _stack(timeline, mode)
-    is_known = row is not None and 0 <= row < len(events)
-    event = events[row] if row is not None and is_known else timeline.peak_event
+    event = events[row] if row is not None and 0 <= row < len(events) else timeline.peak_event
     return Picture(
         title=timeline.title,
         label="moment of the call",
