@@ -15,6 +15,7 @@ from ..errors import stop_if_asked
 from ..measure import clock_for, in_turn, output_error
 from ..model.watch import watching
 from ..progress import progress
+from ..records.text import three_figures
 from ..workload import Inputs, running
 from .attention import attend
 from .block_lists import Sparsity
@@ -47,7 +48,7 @@ class Evaluated:
     @property
     def label(self) -> str:
         """The times, for a note."""
-        return f"{self.before_ms:.3g} ms become {self.after_ms:.3g} ms"
+        return f"{three_figures(self.before_ms)} ms become {three_figures(self.after_ms)} ms"
 
 
 def compare_ms(

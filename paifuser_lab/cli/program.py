@@ -139,13 +139,13 @@ def profile(
     """Show where a model spends its time, memory and bytes, layer by layer, and what would help."""
     work = load_model(model, trust=trust, shapes=shapes, batch=batch)
     result = lab.profile(work, backward=backward, seconds=seconds)
-    layers = [layer] if layer else ["", *(row.layer for row in result.costliest(3) if row.layer)]
-    explained = [explain(result, name) for name in layers]
     print_table(result.title, result.table(depth))
     typer.echo(result.accuracy + "\n")
-    typer.echo("\n\n".join(map(str, explained)))
     if save is not None:
         result.save(save)
+    layers = [layer] if layer else ["", *(row.layer for row in result.costliest(3) if row.layer)]
+    explained = [explain(result, name) for name in layers]  # raises for a layer that is not there
+    typer.echo("\n\n".join(map(str, explained)))
     if html is not None:
         _write_page(html, result, explained)
     if trace_to is not None:

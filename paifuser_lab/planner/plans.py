@@ -19,6 +19,7 @@ from ..machine import hardware
 from ..machine.datasheets import inductor_obstacle
 from ..profiler.alternatives import half_format, is_faster_in
 from ..records import Accelerator, Comparison, Hardware, Measurement, readable_ms
+from ..records.text import three_figures
 from ..variant import Variant
 from ..variant.comparison import compare, screen
 from ..variant.recipe import Recipe
@@ -135,9 +136,10 @@ def _by_figures(
             {"layout": {"why": f"matrix units of {machine.name} read images channels-last"}}
         )
     if max_error > EXACT and (half := half_format(machine)) is not None:
+        rate = three_figures((target.rate(half) or 0.0) / 1e3)
         why = (
-            f"{machine.name} computes {(target.rate(half) or 0.0) / 1e3:.3g} TFLOP/s in {half} and "
-            f"{target.fp32_gflops / 1e3:.3g} in fp32"
+            f"{machine.name} computes {rate} TFLOP/s in {half} and "
+            f"{three_figures(target.fp32_gflops / 1e3)} in fp32"
         )
         steps.append({"precision": {"default": half, "why": why}})
     if device is not None:

@@ -70,11 +70,15 @@ def batch_size(
     limit = (
         safe_limit(work.device, weights=weights) if memory_limit is None else bytes_of(memory_limit)
     )
+    if weights > limit:
+        raise MeasureError(
+            f"{work.name} needs {readable_bytes(weights)} for its weights alone and the memory "
+            f"limit is {readable_bytes(limit)}; raise memory_limit."
+        )
     count = threads or subject.own_threads or thread_choices()[-1]
     share = seconds * SWEEP_SHARE / (most.bit_length() + 2 * REFINEMENTS)
     trial = Trial(work, example_batch(work), weights, limit, count, share)
     sweep = _Sweep(trial, most, plateau, seconds, should_stop or (lambda: False))
-    sweep.check_weights()
     with (
         keep_when_stopped(lambda: bool(sweep.throughputs)) as ending,
         running(work.model),
@@ -114,15 +118,6 @@ class _Sweep:
     @property
     def left_s(self) -> float:
         return self.seconds - (time.perf_counter() - self.began)
-
-    def check_weights(self) -> None:
-        """Raise if the weights alone exceed the limit."""
-        if self.trial.weights > self.trial.limit:
-            raise MeasureError(
-                f"{self.trial.work.name} needs {readable_bytes(self.trial.weights)} for its "
-                "weights alone and the memory limit is "
-                f"{readable_bytes(self.trial.limit)}; raise memory_limit."
-            )
 
     def double(self, shown: Progress) -> None:
         """Batches of 1, 2, 4 … until there is a reason to stop."""

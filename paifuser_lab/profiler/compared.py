@@ -25,7 +25,7 @@ from ..records import (
 )
 from ..records.hardware import rate_field
 from ..records.quality import worse
-from ..records.text import readable_rate
+from ..records.text import readable_rate, three_figures
 from ..workload import Derived, Workload, running, workload_of
 from .layers import RUNS, SECONDS, profile_in_turn
 
@@ -42,8 +42,8 @@ def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> l
     if row.layer not in against:
         return [Reason(topic="change", sentence="It was not there before.")]
     before = against[row.layer]
-    if row.joined_into is not None:
-        return [Reason(topic="change", sentence=_joined(before, row))]
+    if sentence := _without_time(before, row):
+        return [Reason(topic="change", sentence=sentence)]
     if not all(one.quality is None or one.quality.is_quiet for one in (profile, against)):
         return [Reason(topic="change", sentence=_untold(before, row))]
     reasons = [Reason(topic="change", sentence=_change(before, row))]
@@ -55,16 +55,23 @@ def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> l
     return reasons
 
 
-def _joined(before: LayerProfile, row: LayerProfile) -> str:
-    return (
-        f"It took {readable_ms(before.total_ms)} ms and runs inside '{row.joined_into}' now, whose "
-        "row has the time of both."
-    )
+def _without_time(before: LayerProfile, row: LayerProfile) -> str:
+    """What became of a layer that is gone, or has no time of its own in an engine; else ''."""
+    is_timed = "self_ms" not in before.unknown_why
+    took = f"It took {readable_ms(before.total_ms)} ms" if is_timed else "It had no time of its own"
+    if row.joined_into is not None:
+        return f"{took} and runs inside '{row.joined_into}' now, whose row has the time of both."
+    if row.kind == "Identity" and before.kind != "Identity":
+        return (
+            f"It is gone, and its {readable_ms(before.self_ms)} ms with it: a {before.kind} "
+            "before, now folded into the layer it followed."
+        )
+    if (why := row.unknown_why.get("self_ms")) is not None:
+        return f"{took} before; now {why}."
+    return "" if is_timed else f"{took} before, and takes {readable_ms(row.total_ms)} ms now."
 
 
 def _untold(before: LayerProfile, row: LayerProfile) -> str:
-    if row.kind == "Identity" and before.kind != "Identity":
-        return _change(before, row)
     return (
         f"It took {readable_ms(before.total_ms)} ms and takes {readable_ms(row.total_ms)} ms now, "
         "timed too roughly: whether it is faster cannot be told."
@@ -72,12 +79,6 @@ def _untold(before: LayerProfile, row: LayerProfile) -> str:
 
 
 def _change(before: LayerProfile, row: LayerProfile) -> str:
-    if row.kind == "Identity" and before.kind != "Identity":
-        return (
-            f"It is gone, and its {readable_ms(before.self_ms)} ms with it: a {before.kind} "
-            "before, now folded into the layer it followed."
-        )
-    ratio = before.total_ms / row.total_ms if row.total_ms else 1.0
     took = f"It took {readable_ms(before.total_ms)} ms and takes {readable_ms(row.total_ms)} ms now"
     if abs(row.total_ms - before.total_ms) <= max(
         NOISE * before.total_ms, _spread(before), _spread(row)
@@ -85,6 +86,9 @@ def _change(before: LayerProfile, row: LayerProfile) -> str:
         return (
             f"{took}, which differ from round to round by as much: no difference beyond the noise."
         )
+    if not row.total_ms:
+        return f"It took {readable_ms(before.total_ms)} ms, and no time is measured in it now."
+    ratio = before.total_ms / row.total_ms
     return f"{took}: {ratio:.2f} × {'faster' if ratio > 1 else 'as fast, that is slower'}."
 
 
@@ -108,13 +112,13 @@ def _why_not(
     copies, copied = _copies_ms(row), _copies_ms(before)
     if copies > copied + NOISE * row.total_ms:
         facts.append(
-            f"{copies - copied:.3g} ms more than before go into copies: conversions of dtype or "
-            "layout around it."
+            f"{three_figures(copies - copied)} ms more than before go into copies: conversions of "
+            "dtype or layout around it."
         )
     if row.verdict == "overhead":
         facts.append(
-            f"{row.overhead_ms:.3g} of its own {readable_ms(row.self_ms)} ms are overhead, which "
-            "the change did not touch."
+            f"{three_figures(row.overhead_ms)} of its own {readable_ms(row.self_ms)} ms are "
+            "overhead, which the change did not touch."
         )
     elif row.moved_bytes >= before.moved_bytes and row.verdict == "memory":
         facts.append("It is limited by memory, and moves as many bytes as before.")

@@ -16,6 +16,7 @@ import numpy
 
 from ..engines import EngineNode
 from ..records import ENGINE_ROW, Kernel, LayerProfile, OperatorProfile
+from ..records.text import three_figures
 from .clock import operator_cost_ms
 from .cost import Cost
 from .observation import (
@@ -192,8 +193,8 @@ def _engine_itself(
     between_ms = min(observation.between_ms, room_ms)  # recording is no part of the model's time
     low, high = of_nodes["self_spread_ms"]
     why = (
-        f"{between_ms:.3g} ms of it are in no node of {title}: calling it, handing over tensors, "
-        "and what lies between its nodes"
+        f"{three_figures(between_ms)} ms of it are in no node of {title}: calling it, handing over "
+        "tensors, and what lies between its nodes"
     )
     return {
         "layer": ENGINE_ROW,

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from ..arguments import check_count, check_seconds, check_threads
 from ..engines.threads import faster_threads
@@ -24,6 +23,7 @@ from ..errors import MeasureError, first_line, keep_when_stopped
 from ..machine import hardware
 from ..machine import threads as with_threads
 from ..measure import MachineWatch, spread, timed_ms, wait_until_quiet
+from ..model.tensors import tensors_in
 from ..progress import Progress, progress
 from ..records import Profile
 from ..workload import Derived, Workload, running, running_in_turns, workload_of
@@ -225,11 +225,8 @@ def _measure_backward(observation: Observation) -> None:
     try:
         _training_step(observation)()
         for _ in range(BACKWARD_RUNS):
-            observation.backward.append(
-                backward_by_layer(
-                    record_run(model, _training_step(observation), observation.work.device)
-                )
-            )
+            events = record_run(model, _training_step(observation), observation.work.device)
+            observation.backward.append(backward_by_layer(events))
     except MeasureError:
         raise
     except Exception as error:
@@ -272,11 +269,7 @@ def _check_engines(observations: list[Observation]) -> None:
 
 def _surrogate_loss(output: Any) -> Tensor:
     """A scalar that depends on every output tensor."""
-    leaves = [
-        leaf
-        for leaf in pytree.tree_leaves(output)
-        if isinstance(leaf, Tensor) and leaf.requires_grad
-    ]
+    leaves = [leaf for leaf in tensors_in(output) if leaf.requires_grad]
     if not leaves:
         raise MeasureError(
             "no part of the model's output depends on its weights; profile it without "

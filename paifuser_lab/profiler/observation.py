@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..engines import Engine, EngineNode, NodeRecorder
 from ..model.weights import parameter_count
 from ..quantization import Int8Layer
+from ..quantization.float_formats import dtype_inside
 from ..records import Alternative, CallTimeline, Ceiling, Hardware, Quality
 from ..workload import Workload
 from .clock import Run
@@ -165,12 +166,14 @@ def weights_by_layer(model: nn.Module) -> dict[str, int]:
 def described(observation: Observation, layer: str, module: nn.Module) -> dict[str, Any]:
     """The fields of a row that name its layer, and say what it is and returns."""
     weight, recorded = getattr(module, "weight", None), observation.operators
+    inside = dtype_inside(module)
+    dtype = str(inside).removeprefix("torch.") if inside else recorded.dtypes.get(layer, "")
     return {
         "layer": layer,
         "kind": type(module).__name__,
         "detail": "" if any(module.children()) else module.extra_repr(),
         "output_shapes": recorded.output_shapes.get(layer, ()),
-        "dtype": "int8" if isinstance(module, Int8Layer) else recorded.dtypes.get(layer, ""),
+        "dtype": "int8" if isinstance(module, Int8Layer) else dtype,
         "weight_shape": tuple(weight.shape) if isinstance(weight, Tensor) else (),
     }
 

@@ -265,12 +265,9 @@ def _output_channels(row: LayerProfile) -> int:
     """The number of output channels of a layer with a weight; 0 for others."""
     if len(row.weight_shape) < 2:
         return 0
-    is_transposed = "Transpose" in row.kind and len(row.output_shapes) == 1
-    return (
-        row.output_shapes[0][2 - len(row.weight_shape) - 1]
-        if is_transposed
-        else row.weight_shape[0]
-    )
+    if "Transpose" in row.kind and len(row.output_shapes) == 1:
+        return row.output_shapes[0][1 - len(row.weight_shape)]
+    return row.weight_shape[0]
 
 
 FINDERS = (

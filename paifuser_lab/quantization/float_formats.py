@@ -71,6 +71,20 @@ def cast_at_boundary(
     module.register_forward_hook(boundary.cast_outputs)
 
 
+def dtype_inside(module: nn.Module) -> torch.dtype | None:
+    """The dtype that a module computes in between its own casts; None where it has none."""
+    forward = module.__dict__.get("forward")
+    if (
+        isinstance(forward, Autocast)
+        and forward.dtype is not None
+        and not isinstance(module, WITHOUT_MATRIX_PRODUCT)
+    ):
+        return forward.dtype
+    owners = [getattr(hook, "__self__", None) for hook in module._forward_pre_hooks.values()]
+    inside = [owner.inside for owner in owners if isinstance(owner, CastAtBoundary)]
+    return inside[-1] if inside else None  # the last cast is the one that it gets
+
+
 def computes_in_16_bits(module: nn.Module) -> bool:
     """Whether some weights are in 16 bits, or some parts run under autocast."""
     if any(weight.dtype in HALVES for weight in module.parameters()):

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from .quality import readable_interval
 from .record import Record, TableRecord, row_of
 from .table import Columns
-from .text import counted, or_dash, readable_bytes, readable_share
+from .text import counted, or_dash, readable_bytes, readable_share, three_figures
 
 SwitchState = Literal["waiting", "judging", "on", "taken back", "not offered"]
 
@@ -149,6 +149,6 @@ class FasterFunctionReport(TableRecord):
             (self.backend, self.kernels_after, self.after_ms),
         )
         return [
-            {"form": form, "kernels": str(kernels), "ms": f"{ms:.3g}"}
+            {"form": form, "kernels": str(kernels), "ms": three_figures(ms)}
             for form, kernels, ms in forms
         ]

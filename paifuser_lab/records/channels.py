@@ -10,7 +10,7 @@ from pydantic import Field
 
 from .record import AboutWorkload, Record, TableRecord
 from .table import Columns
-from .text import counted, readable_count
+from .text import counted, readable_count, three_figures
 
 
 class Member(Record):
@@ -178,7 +178,8 @@ class CutCost(Record):
         return (
             f"{self.workload}: {readable_count(whole.parameters)} parameters, "
             f"{readable_count(round(whole.flops))} FLOPs, "
-            f"{whole.latency_ms:.3g} ms by the width of {len(self.groups)} groups of channels"
+            f"{three_figures(whole.latency_ms)} ms by the width of {len(self.groups)} groups of "
+            "channels"
         )
 
     def _lengths(self, widths: Widths) -> tuple[int, ...]:
@@ -328,7 +329,7 @@ def _row(
     return {
         "side": side,
         "channels": str(width),
-        "ms": f"{ms:.3g}",
+        "ms": three_figures(ms),
         "of the whole": f"{ms / full_ms:.0%}" if full_ms else "–",
         "note": "the last before a rise" if width in worth else "",
     }

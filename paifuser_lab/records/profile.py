@@ -47,11 +47,14 @@ def _times(row: LayerProfile, profile: ProfileTree) -> dict[str, str]:
     """The columns of time; a layer without a time of its own has the word for why."""
     if "self_ms" in row.unknown_why:
         return {"self ms": "joined" if row.joined_into else "–", "total ms": "", "share": ""}
-    return {
+    times = {
         "self ms": _ms(row.self_ms, profile),
         "total ms": _ms(row.total_ms, profile),
         "share": f"{row.share:.1%}",
     }
+    if row.backward_total_ms is not None:
+        times["backward ms"] = _ms(row.backward_total_ms, profile)
+    return times
 
 
 def container_operators(
@@ -112,6 +115,7 @@ HTML_COLUMNS = {  # each with its width in em, and the least width of the tree i
     "total ms": (5.5, 0),
     "share": (4, 0),
     "self ms": (5, 0),
+    "backward ms": (6.5, 790),  # only where gradients were timed
     "FLOPs": (5, 620),
     "weights": (5, 790),
     "moved": (5.5, 620),
@@ -131,6 +135,8 @@ def profile_tree(profile: ProfileTree) -> str:
 
 def _tree(profile: ProfileTree, nodes: list[dict[str, Any]]) -> str:
     columns = (RUNS_AS if profile.engine else {}) | HTML_COLUMNS
+    if profile.root.backward_total_ms is None:
+        del columns["backward ms"]
     return view("profile_tree", profile.workload, nodes, list(columns), _rules(columns))
 
 
@@ -199,6 +205,7 @@ def _tooltip(row: LayerProfile, texts: dict[str, str], profile: ProfileTree) -> 
     facts = [
         f"{texts['total ms']} ms with all layers inside it, {texts['share']} of the time",
         f"{texts['self ms']} ms itself",
+        *([f"{texts['backward ms']} ms backward"] if "backward ms" in texts else []),
         *(f"{texts[key]} {key}" for key in ("FLOPs", "weights", "moved", "peak") if texts[key]),
         *([f"runs as {texts['runs as']}"] if texts["runs as"] else []),
         *(f"no figure: {why}" for why in row.unknown_why.values()),

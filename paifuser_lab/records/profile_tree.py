@@ -13,7 +13,7 @@ from .call_timeline import CallTimeline
 from .hardware import Ceiling
 from .quality import Quality
 from .record import AboutWorkload, Record
-from .text import counted, readable_ms
+from .text import counted, in_figures, readable_ms, three_figures
 
 Bound = Literal["compute", "memory", "overhead"]
 # the last row of a model in an engine: its nodes without a layer, and what lies between its nodes
@@ -268,12 +268,12 @@ class ProfileTree(Record):
         if self.engine and len(self.layers) > 1:
             return (
                 f"{self._sum}; they are from {self.engine}'s own profile of a second "
-                f"session, which took {slower}, and {self.watching_us:.3g} µs a node were taken "
-                f"out{self._caution}"
+                f"session, which took {slower}, and {three_figures(self.watching_us)} µs a node "
+                f"were taken out{self._caution}"
             )
         return (
-            f"{self._sum}; while profiling it took {slower}, and {self.watching_us:.2g} µs a call "
-            f"were taken out{self._caution}"
+            f"{self._sum}; while profiling it took {slower}, and "
+            f"{in_figures(self.watching_us, 2)} µs a call were taken out{self._caution}"
         )
 
     @property

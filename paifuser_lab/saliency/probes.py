@@ -16,6 +16,7 @@ from statistics import fmean, median, variance
 import torch
 from torch import Tensor
 
+from ..records.text import in_figures
 from .curvature import Slope, dot
 
 PILOT_PROBES = 3  # probes of each method before one is chosen
@@ -74,7 +75,7 @@ def choose_method(
     pilots = [_pilot(joint, slope, layers, generator), by_layer]
     best = min(pilots, key=lambda pilot: pilot.seconds * pilot.spread(traces))
     facts = "; ".join(
-        f"{NAMES[pilot.method]} {pilot.seconds:.2g} s a probe, "
+        f"{NAMES[pilot.method]} {in_figures(pilot.seconds, 2)} s a probe, "
         f"spread {pilot.spread(traces) ** 0.5:.2f}"
         for pilot in pilots
     )

@@ -141,10 +141,8 @@ def _fitted(name: str, width: float) -> str:
 def _rows(timeline: CallTimeline, thinnest: float) -> tuple[list[int], list[int], list[str]]:
     """The drawn events, the row of each, and the rows' names: by lane, layers before operators."""
     open_until = defaultdict[tuple[int, bool], list[float]](list)
-    places, longest = (
-        list[tuple[int, bool, int]](),
-        defaultdict[tuple[int, bool, int], float](float),
-    )
+    places = list[tuple[int, bool, int]]()
+    longest = defaultdict[tuple[int, bool, int], float](float)
     for event, (start, end) in enumerate(zip(timeline.start_ms, timeline.end_ms, strict=True)):
         is_operator = bool(timeline.operators[timeline.operator_index[event]])
         part = (timeline.lane_index[event], is_operator)

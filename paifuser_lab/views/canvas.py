@@ -229,11 +229,8 @@ def _(mark: Rules, axes: Plot) -> None:
         if not mark.names:
             continue
         if mark.axis == "x":
-            place, system, by = (
-                (at, 1.0),
-                ("data", "axes fraction"),
-                (5, -15 if mark.is_below else -3),
-            )
+            place = (at, 1.0)
+            system, by = ("data", "axes fraction"), (5, -15 if mark.is_below else -3)
             look: dict[str, Any] = {"va": "top"}
         else:
             place = (1.0 if is_right else 0.0, at)

@@ -10,7 +10,7 @@ from ..records import (
     readable_bytes,
 )
 from ..records.quality import readable_interval, sign
-from ..records.text import readable_ms
+from ..records.text import readable_ms, three_figures
 from .picture import Axis, Dots, Labels, Line, Panel, Picture, Tips
 
 ROW_HEIGHT = 34  # pixels of the page
@@ -61,7 +61,7 @@ def _figures(row: Measurement, comparison: Comparison) -> str:
         counted(row.threads, "thread") if row.threads else "",
         f"best {readable_ms(row.best_ms)} ms" if row.best_ms else "",
         f"{readable_ms(row.cpu_ms)} ms of CPU time" if row.cpu_ms else "",
-        f"built in {row.build_s:.3g} s" if row.build_s else "",
+        f"built in {three_figures(row.build_s)} s" if row.build_s else "",
         f"pays after {counted(calls, 'call')}" if calls else "",
     ]
     return " · ".join(part for part in parts if part)

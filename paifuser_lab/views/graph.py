@@ -115,13 +115,10 @@ def drawn(graph: ModelGraph, layout: Layout, colours: Colours) -> Picture:
     corners = layout.corners or ((math.nan, math.nan),)
     lines = Line(*_columns(corners), tone="faint", width=1.1)
     names = [_end_of(f"{node.label}{' ▸' if node.can_unfold else ''}") for node in layout.nodes]
+    words = [_cut(_kind(node)) for node in layout.nodes]
     kinds = [
-        " · ".join(
-            filter(
-                None, [_cut(_kind(node))[: None if not shade else 15], shade.text if shade else ""]
-            )
-        )
-        for node, shade in zip(layout.nodes, shades, strict=True)
+        " · ".join(filter(None, [word[:15], shade.text])) if shade else word
+        for word, shade in zip(words, shades, strict=True)
     ]
     span = max(LEAST_SPAN, layout.size[0] + 2 * ACROSS)
     panel = Panel(

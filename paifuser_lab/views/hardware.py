@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records import Ceiling, Hardware, counted, readable_bytes
-from ..records.text import readable_rate
+from ..records.text import readable_rate, three_figures
 from .picture import Axis, Fact, Panel, Picture
 
 ROW = 24  # pixels of a bar with the gap to the next
@@ -66,4 +66,4 @@ def _panel(bars: list[Bar], label: str, tone: str) -> Panel:
 def _binary(size: int) -> str:
     """Caches are made in powers of two: 32768 → '32 KiB'."""
     scale, unit = (2**20, "MiB") if size >= 2**20 else (2**10, "KiB")
-    return f"{size / scale:.3g} {unit}"
+    return f"{three_figures(size / scale)} {unit}"

@@ -56,14 +56,10 @@ class Scale(NamedTuple):
     @property
     def tens(self) -> list[float]:
         """The powers of ten on the scale, thinned out if there are many."""
-        first, last = (
-            math.ceil(math.log10(self.floor) - 1e-9),
-            math.floor(math.log10(self.top) + 1e-9),
-        )
-        return [
-            10.0**power
-            for power in range(first, last + 1, max(1, math.ceil((last - first + 1) / 5)))
-        ]
+        first = math.ceil(math.log10(self.floor) - 1e-9)
+        last = math.floor(math.log10(self.top) + 1e-9)
+        every = max(1, math.ceil((last - first + 1) / 5))
+        return [10.0**power for power in range(first, last + 1, every)]
 
 
 def scale_of(values: Iterable[float]) -> Scale | None:

@@ -13,6 +13,7 @@ from .picture import LETTERS, text_width
 Spot = tuple[float, float]
 RINGS = (0.7, 1.4, 2.4, 3.6, 5.0, 7.0)  # in heights of the name
 ANGLES = 16
+RADIUS, STEPS = 5.0, 12  # pixels of a dot; points of a line to a name
 OUTSIDE, OVER_NAME, CROSSING, OVER_LINE, OVER_DOT = 1000.0, 1000.0, 30.0, 12.0, 6.0
 
 
@@ -67,10 +68,10 @@ class Room:
 
 
 def offsets(
-    room: Room, texts: Sequence[str], dots: Sequence[Spot], radius: float = 5.0
+    room: Room, texts: Sequence[str], dots: Sequence[Spot]
 ) -> tuple[list[float], list[float]]:
     """How far to the right and up of its dot each text stands."""
-    boxes = [room.place(text_width(text) + 4, LETTERS + 4, dot, radius)
+    boxes = [room.place(text_width(text) + 4, LETTERS + 4, dot, RADIUS)
              for text, dot in zip(texts, dots, strict=True)]  # fmt: skip
     by = [(box.x - dot[0], box.y - dot[1]) for box, dot in zip(boxes, dots, strict=True)]
     return [across for across, _ in by], [up for _, up in by]
@@ -85,9 +86,9 @@ def heads(dots: Sequence[Spot], near: float) -> list[tuple[int, int]]:
     return list(counts.items())
 
 
-def _between(start: Spot, box: Box, steps: int = 12) -> list[Spot]:
+def _between(start: Spot, box: Box) -> list[Spot]:
     across, up = box.x - start[0], box.y - start[1]
-    return [(start[0] + across * k / steps, start[1] + up * k / steps) for k in range(steps)]
+    return [(start[0] + across * k / STEPS, start[1] + up * k / STEPS) for k in range(STEPS)]
 
 
 def _boxes(width: float, height: float, dot: Spot, radius: float) -> Iterable[Box]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from ..records import Held, MemoryTimeline, readable_bytes
@@ -47,8 +48,7 @@ def picture(timeline: MemoryTimeline, row: int | None = None, mode: Mode = "laye
     """The curve; below it the map of the moment in that row of the cursor, by default the peak."""
     events = drawn_events(timeline)
     stack = _stack(timeline, mode)
-    is_known = row is not None and 0 <= row < len(events)
-    event = events[row] if row is not None and is_known else timeline.peak_event
+    event = events[row] if row is not None and 0 <= row < len(events) else timeline.peak_event
     return Picture(
         title=timeline.title,
         label="moment of the call",
@@ -265,18 +265,11 @@ def _worst(areas: Sequence[float], side: float) -> float:
 def _laid(areas: Sequence[float], room: Place) -> tuple[list[Place], Place]:
     """A row along the shorter side, and the room that is left."""
     x, y, width, height = room
-    is_upright = width >= height
-    deep = sum(areas) / (height if is_upright else width)
-    along, places = 0.0, []
-    for area in areas:
-        long = area / deep
-        places.append(
-            Place(x, y + along, deep, long) if is_upright else Place(x + along, y, long, deep)
-        )
-        along += long
-    left = (
-        Place(x + deep, y, max(0.0, width - deep), height)
-        if is_upright
-        else Place(x, y + deep, width, max(0.0, height - deep))
-    )
-    return places, left
+    deep = sum(areas) / min(width, height)
+    lengths = [area / deep for area in areas]
+    row = list(zip(accumulate(lengths, initial=0.0), lengths, strict=False))
+    if width >= height:
+        left = Place(x + deep, y, max(0.0, width - deep), height)
+        return [Place(x, y + along, deep, long) for along, long in row], left
+    left = Place(x, y + deep, width, max(0.0, height - deep))
+    return [Place(x + along, y, long, deep) for along, long in row], left

@@ -383,14 +383,14 @@ def log_ticks(low: float, high: float, most: int = 5) -> tuple[float, ...]:
     return tuple(whole[:: max(1, math.ceil(len(whole) / most))])
 
 
-def text_width(text: str, size: float = LETTERS) -> float:
+def text_width(text: str) -> float:
     """About how many pixels a text takes, rather a little more."""
     units = 0.0
     for letter in text:
         is_broad = letter in BROAD or letter > "\u2e80"
         wide = 0.95 if is_broad else 0.7 if letter.isupper() else 0.58
         units += 0.34 if letter in NARROW else wide
-    return units * size
+    return units * LETTERS
 
 
 def tidy(value: float) -> float:

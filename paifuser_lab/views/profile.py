@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..records import LayerProfile, Profile
-from ..records.text import readable_rate, three_figures
+from ..records.text import in_figures, readable_rate, three_figures
 from .picture import Axis, Boxes, Key, Labels, Panel, Picture, Tips, text_width
 
 MAX_LAYERS = 12
@@ -51,7 +51,11 @@ def picture(profile: Profile) -> Picture:
 
 def parts(profile: Profile) -> list[Part]:
     """The model's parts in execution order: its children, large ones split into theirs."""
-    names = [("", False), *((child.layer, True) for child in profile.children(""))]
+
+    def split(name: str) -> list[tuple[str, bool]]:
+        return [(name, False), *((child.layer, True) for child in profile.children(name))]
+
+    names = split("")
     while True:
         large = [
             name
@@ -63,18 +67,12 @@ def parts(profile: Profile) -> list[Part]:
             break
         name = max(fitting, key=lambda layer: profile[layer].share)
         index = names.index((name, True))
-        names[index : index + 1] = [
-            (name, False),
-            *((child.layer, True) for child in profile.children(name)),
-        ]
-    pieces = [
-        Part(
-            name,
-            whole,
-            _by_bound((row for _, row in profile.walk(name)) if whole else [profile[name]]),
-        )
+        names[index : index + 1] = split(name)
+    rows = [
+        [row for _, row in profile.walk(name)] if whole else [profile[name]]
         for name, whole in names
     ]
+    pieces = [Part(*name, _by_bound(of)) for name, of in zip(names, rows, strict=True)]
     return [part for part in pieces if part.total_ms > 0]
 
 
@@ -103,8 +101,8 @@ def _strip(profile: Profile) -> Panel:
                 begin += ms
                 ends.append(begin)
                 tones.append(bound or "faint")
-                names.append(f"{name}: {part.total_ms:.4g} ms, {share:.1%} of the time")
-                about.append(f"{ms:.4g} ms bound by {bound or 'nothing known'}")
+                names.append(f"{name}: {in_figures(part.total_ms, 4)} ms, {share:.1%} of the time")
+                about.append(f"{in_figures(ms, 4)} ms bound by {bound or 'nothing known'}")
     count = len(starts)
     marks = (
         Boxes(starts, ends, [-0.4] * count, [0.0] * count, tone=tones, tips=Tips(names, about)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records import LayerPair, SideBySide, counted
-from ..records.text import three_figures
+from ..records.text import in_figures, three_figures
 from .picture import Axis, Boxes, Dots, Key, Labels, Panel, Picture, Tips
 
 MAX_LAYERS = 20
@@ -62,7 +62,8 @@ def _panel(pair: SideBySide, rows: list[LayerPair]) -> Panel:
 def _took(row: LayerPair) -> str:
     kinds = " → ".join(dict.fromkeys(kind for kind in (row.kind_before, row.kind_after) if kind))
     took = " → ".join(
-        "not there" if ms is None else f"{ms:.4g} ms" for ms in (row.before_ms, row.after_ms)
+        "not there" if ms is None else f"{in_figures(ms, 4)} ms"
+        for ms in (row.before_ms, row.after_ms)
     )
     return " · ".join(filter(None, (kinds, took, row.note)))
 

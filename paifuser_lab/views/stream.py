@@ -101,15 +101,12 @@ def _rate(report: StreamReport) -> Panel:
         events = [event for event in shown if event.kind == kind]
         if not events:
             continue
+        groups = ["" if one.group is None else f"group {one.group}" for one in events]
         about = [
-            " · ".join(
-                filter(
-                    None, (one.node, "" if one.group is None else f"group {one.group}", one.text)
-                )
-            )
-            for one in events
+            " · ".join(filter(None, (one.node, group, one.text)))
+            for one, group in zip(events, groups, strict=True)
         ]
-        tips = Tips([f"{one.at_s:.3g} s · {kind}" for one in events], about)
+        tips = Tips([f"{three_figures(one.at_s)} s · {kind}" for one in events], about)
         times = [one.at_s for one in events]
         marks.append(Dots(times, [1.07 * top] * len(times), shape, 5, tone="bad", tips=tips))
     end = max([report.elapsed_s, *at, 1e-9])

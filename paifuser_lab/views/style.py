@@ -104,9 +104,9 @@ class Drawing(Figure):
         FigureCanvasAgg(self)
         self.hover: dict[str, str] = {}
 
-    def add_plot(self, place: SubplotSpec | None = None, **more: Any) -> Plot:
+    def add_plot(self, place: SubplotSpec | None = None) -> Plot:
         """New axes in the drawing's theme, in a cell of a grid or alone."""
-        look: dict[str, Any] = {"axes_class": Plot, "facecolor": self.theme.paper, **more}
+        look: dict[str, Any] = {"axes_class": Plot, "facecolor": self.theme.paper}
         plot: Any = self.add_subplot(*([] if place is None else [place]), **look)
         plot.drawing, plot.theme = self, self.theme
         plot.tick_params(colors=self.theme.ink, labelsize=8.5, length=0, which="both")
@@ -127,18 +127,16 @@ class Drawing(Figure):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         if is_static() or self.redraw is None:
             return {"image/png": self.png(), "text/plain": repr(self)}
+        label = str(self.get_label())
         if self.hover:
-            return {"text/html": self._html_with_hover(), "text/plain": repr(self)}
-        dark, label = self.redraw(dark=True), str(self.get_label())
+            plain = image(self.png(), "plain", label)
+            figure = f'<div class="pf-figure-svg" style="display:none">{self.svg()}</div>'
+            return {"text/html": HOVER_SWITCH + plain + figure, "text/plain": repr(self)}
+        dark = self.redraw(dark=True)
         images = image(self.png(), "light", label) + image(
             dark.png(), "dark", label, style="display:none"
         )
         return {"text/html": THEME_SWITCH + images, "text/plain": repr(self)}
-
-    def _html_with_hover(self) -> str:
-        plain = image(self.png(), "plain", str(self.get_label()))
-        figure = f'<div class="pf-figure-svg" style="display:none">{self.svg()}</div>'
-        return f"{HOVER_SWITCH}{plain}{figure}"
 
     def __repr__(self) -> str:
         return f"Drawing({self.get_label()})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..records import TracedOperator, TraceSummary
+from ..records.text import three_figures
 from .picture import Axis, Boxes, Labels, Panel, Picture
 
 MAX_OPERATORS = 10
@@ -40,7 +41,9 @@ def _shares(busy: dict[str, float]) -> Panel:
 
 def _times(summary: TraceSummary, operators: list[TracedOperator]) -> Panel:
     times = [_self_ms(row, summary) for row in operators]
-    texts = [f"{ms:.3g} ms · {row.calls} ×" for ms, row in zip(times, operators, strict=True)]
+    texts = [
+        f"{three_figures(ms)} ms · {row.calls} ×" for ms, row in zip(times, operators, strict=True)
+    ]
     where = "what it started on the device" if summary.has_device else "self time on the CPU"
     across = Axis.linear(0, 1.35 * (max(times) or 1.0), f"ms by operator, {where}")
     names = [" ".join(row.name.split()) for row in operators]

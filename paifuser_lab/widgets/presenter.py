@@ -78,12 +78,10 @@ class Presenter:
         views: dict[str, Any] = {}
         for section in sections():
             name, sources = section.name, section.sources_in(state)
-            if all(source is None for source in sources):
-                data = None
-            else:
+            if any(source is not None for source in sources):
                 data = self.once(f"view {name}", partial(self._packed, section, *sources), *sources)
-            if data is not None:
-                views[name] = data
+                if data is not None:
+                    views[name] = data
         before, self._views = self._views, views
         is_same = before.keys() == views.keys() and all(
             before[name] is data for name, data in views.items()

@@ -43,10 +43,6 @@ def test_hardware_can_be_replaced_by_a_published_device(command, monkeypatch):
     ("arguments", "sentence"),
     [
         (["plan", "resnet19"], "resnet18"),
-        (
-            ["profile", "resnet18-tiny", "--layer", "layer9"],
-            "No layer 'layer9' ran in resnet18-tiny",
-        ),
         (["trace", "{bad}"], "not JSON"),
         (["run", "{recipe}", "--out", "{folder}/out"], "names no workload; say which with --model"),
         (["run", "{folder}/none.yaml", "--out", "{folder}/out"], "Cannot read"),
@@ -363,9 +359,19 @@ def test_profile_prints_the_tree_and_advice_and_writes_record_report_and_trace(c
     assert "rows add up to" in out and "resnet18-tiny (ResNet)" in out and "→ fold saves" in out
     profile = lab.Profile.load(tmp_path / "profile.json")
     assert profile["layer1.0.conv2"].backward_self_ms > 0
+    assert "backward ms" in out
     assert "layer1" in (tmp_path / "report.html").read_text()
     code, out, _ = command("trace", str(tmp_path / "trace.json"))
     assert code == 0 and "(BasicBlock)" in out and "convolution" in out
+
+
+def test_a_mistyped_layer_loses_no_measurement(command, tmp_path):
+    saved = tmp_path / "profile.json"
+    code, out, err = command(
+        "profile", "resnet18-tiny", "--layer", "layer9", "--seconds", "0.2", "--save", saved
+    )
+    assert code == 2 and "No layer 'layer9' ran in resnet18-tiny" in err and "Traceback" not in err
+    assert "rows add up to" in out and lab.Profile.load(saved)["layer1"].total_ms > 0
 
 
 def test_each_caption_of_a_table_is_a_line_of_its_own(capsys):

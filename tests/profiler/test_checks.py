@@ -220,6 +220,13 @@ def test_the_wait_for_worker_processes_to_start_is_no_wait_for_data() -> None:
     assert lines["beside the model"].value == pytest.approx(15 / 500)
 
 
+def test_a_loop_of_seconds_is_told_without_an_exponent() -> None:
+    whole, model = (0, 12_300_000_000), (0, 10_000_000_000)
+    measured = findings(Trace(whole, {LOOP: [whole], MODEL: [model]}))
+    figure = line("beside the model", measured).figure
+    assert figure.startswith("12300 ms end to end, 10000 ms of it in models, backward passes")
+
+
 def test_a_compiled_function_without_a_module_is_model_time_too() -> None:
     compiled = torch.compile(lambda x: (x @ x).sum(), backend="eager")
     compiled(torch.ones(8, 8))

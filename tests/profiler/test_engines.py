@@ -267,4 +267,9 @@ def test_beside_the_baseline_a_joined_layer_says_where_it_went(
     assert "runs as" in str(lab.explain(before, after))
     (reason, *_) = explain(after, "norm", against=before).reasons
     assert "runs inside 'conv' now" in reason.sentence
+    (reason, *_) = explain(after, "relu", against=before).reasons
+    assert "before; now no node of Told carries its name" in reason.sentence
+    assert "slower" not in reason.sentence
+    (reason, *_) = explain(before, "relu", against=after).reasons
+    assert reason.sentence.startswith("It had no time of its own before, and takes ")
     assert explain(after, ENGINE_ROW, against=before) is not None

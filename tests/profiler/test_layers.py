@@ -285,20 +285,22 @@ def test_a_layer_without_weights_is_tried_on_the_device_of_the_workload(
     assert set(devices) == {"meta meta"}
 
 
+@pytest.mark.parametrize("is_alone", [False, True])
 @pytest.mark.parametrize(
     ("name", "rate"), [("fp32", 1.0), ("bf16", 2.0), ("fp16", 4.0), ("int8", 8.0)]
 )
 def test_a_row_uses_the_rate_of_its_own_format(
-    name: str, rate: float, monkeypatch: pytest.MonkeyPatch
+    name: str, rate: float, is_alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ceiling = Ceiling(
         threads=1, fp32_gflops=1, bf16_gflops=2, fp16_gflops=4, int8_gops=8, bandwidth_gbs=1e9
     )
     machine = paper(ceiling)
     monkeypatch.setattr(profiling, "hardware", lambda: machine)
+    options: dict[str, Any] = {"layers": {"0": name}} if is_alone else {"default": name}
     work = lab.apply(
         Workload(nn.Sequential(line(64)), torch.randn(8, 64)),
-        lab.Recipe([{"precision": {"default": name}}]),
+        lab.Recipe([{"precision": options}]),
     )
     row = lab.profile(work, runs=2, threads=1)["0"]
     assert row.flops > 0 and row.roof_ms == pytest.approx(row.flops / rate / 1e6, rel=1e-6)
@@ -422,7 +424,10 @@ def test_every_layer_with_weights_has_a_backward_time() -> None:
     )
     total = profile.root.backward_total_ms
     assert total == pytest.approx(sum(row.backward_self_ms or 0.0 for row in profile))
-    assert look(model, images(3))["conv"].backward_self_ms is None
+    plain = look(model, images(3))
+    assert plain["conv"].backward_self_ms is None
+    assert "backward ms" in str(profile) and "backward ms" in profile._repr_html_()
+    assert "backward ms" not in str(plain) + plain._repr_html_()
 
 
 class Detached(nn.Module):

@@ -461,6 +461,11 @@ def test_a_drawing_of_a_device_shows_who_started_its_work():
     assert times.marks[-1].texts[0].startswith("0.02 ms")
 
 
+def test_seconds_are_drawn_without_an_exponent():
+    *_, times = picture(summary([event("aten::mm", 0, 3_456_000)])).panels
+    assert times.marks[-1].texts == ["3460 ms · 1 ×"]
+
+
 def test_names_of_layers_that_would_break_json_or_html_do_not(tmp_path):
     model = nn.Sequential()
     model.add_module('a"b\\<script>', nn.Linear(8, 4))

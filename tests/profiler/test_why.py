@@ -325,6 +325,7 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"ms": 4.0}, {"ms": 2.0}, "It took 4.00 ms and takes 2.00 ms now: 2.00 × faster."),
     ({"ms": 2.0}, {"ms": 4.0}, "0.50 × as fast, that is slower."),
     ({"ms": 2.0}, {"ms": 2.02}, "by as much: no difference beyond the noise."),
+    ({"ms": 2.0}, {"ms": 0.0}, "It took 2.00 ms, and no time is measured in it now."),
     (
         {"ms": 2.0, "total_spread_ms": (1.0, 3.0)},
         {"ms": 1.5},
@@ -333,6 +334,11 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {"ms": 2.0, "kind": "BatchNorm2d"},
         {"ms": 0.1, "kind": "Identity"},
+        "It is gone, and its 2.00 ms with it: a BatchNorm2d before",
+    ),
+    (
+        {"ms": 2.0, "kind": "BatchNorm2d"},
+        {"ms": 0.0, "kind": "Identity", "unknown_why": {"self_ms": "it was optimised away"}},
         "It is gone, and its 2.00 ms with it: a BatchNorm2d before",
     ),
 ]

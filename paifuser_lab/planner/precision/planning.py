@@ -15,6 +15,7 @@ from ...model.formats import NAMES
 from ...model.weights import weights_hash
 from ...records import Allocation, AllocationPoint, Sensitivity, readable_bytes
 from ...records.allocation import Axis
+from ...records.text import in_figures
 from ...saliency import sensitivity as estimate_sensitivity
 from ...variant.recipe import Recipe
 from ...workload import Workload, workload_of
@@ -294,7 +295,8 @@ def _assignment(name: str, limit: float) -> str:
 def _amount(name: str, value: float) -> str:
     if name == "size_bytes":
         return f"{math.ceil(value):,} bytes ({readable_bytes(math.ceil(value))})"
-    return f"{value:.4g} ms" if name == "latency_ms" else f"a predicted loss of {value:.3g}"
+    is_time = name == "latency_ms"
+    return f"{in_figures(value, 4)} ms" if is_time else f"a predicted loss of {value:.3g}"
 
 
 def _with(points: list[Choice], chosen: Choice, axis: str) -> list[Choice]:

@@ -88,8 +88,6 @@ def _amount(values: int, findings: Findings) -> str:
 def _why_none(findings: Findings) -> str:
     if not findings.is_loop:
         return f"a workload takes no gradients; {LOOP_HINT}"
-    return (
-        "an optimizer stepped, with no gradient set"
-        if findings.run.optimizer_steps
-        else "no optimizer stepped in this loop"
-    )
+    if findings.run.optimizer_steps:
+        return "an optimizer stepped, with no gradient set"
+    return "no optimizer stepped in this loop"

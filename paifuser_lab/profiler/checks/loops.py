@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...records.text import three_figures
 from .findings import LOOP_HINT, Findings, Judged, percent
 from .trace import BACKWARD, BATCH, COMPILED, MODEL, STEP, Span, Trace, without
 
@@ -56,8 +57,8 @@ def check_beside_the_model(findings: Findings) -> Judged | str:
     wall, inside = _running_ms(trace), trace.ms(model)
     share = _share(wall - inside, wall)
     figure = (
-        f"{wall:.3g} ms end to end, {inside:.3g} ms of it in models, backward passes and "
-        f"optimizers: {percent(share)} lies beside them"
+        f"{three_figures(wall)} ms end to end, {three_figures(inside)} ms of it in models, "
+        f"backward passes and optimizers: {percent(share)} lies beside them"
     )
     return Judged(share, MAX_BESIDE, figure, _parts_beside(trace, model))
 
@@ -67,23 +68,17 @@ def check_host_waits(findings: Findings) -> Judged | str:
     trace, steps = findings.run.trace, findings.run.steps
     if not steps:
         return "no step was seen: neither an optimizer nor a model ran in this thread"
-    excluded = (BATCH, STEP)  # these read values that are on the host anyway
-    is_on_device = findings.run.is_on_device
-    count = (
-        trace.count(*DEVICE_WAITS)
-        if is_on_device
-        else trace.count(*HOST_READS, apart_from=excluded)
-    )
-    each = count / steps
-    if is_on_device:
+    if findings.run.is_on_device:
+        each = trace.count(*DEVICE_WAITS) / steps
         remedy = (
             "keep losses and metrics on the GPU and read them every hundred steps: each .item(), "
             ".cpu(), nonzero and `if tensor:` waits"
         )
-        return Judged(
-            each, MAX_WAITS, f"the host waits for the GPU {each:.3g} times a step", remedy
-        )
-    figure = f"{each:.3g} a step (.item(), nonzero, `if tensor:`)"
+        figure = f"the host waits for the GPU {three_figures(each)} times a step"
+        return Judged(each, MAX_WAITS, figure, remedy)
+    # the loader and the optimizer read values that are on the host anyway
+    each = trace.count(*HOST_READS, apart_from=(BATCH, STEP)) / steps
+    figure = f"{three_figures(each)} a step (.item(), nonzero, `if tensor:`)"
     if each > MAX_WAITS:
         return f"{figure}: next to free on a CPU; on a GPU each would make the host wait"
     return Judged(each, MAX_WAITS, figure)

@@ -10,6 +10,7 @@ import torch
 from ...measure import ratio_of_rounds
 from ...records import counted, readable_bytes
 from ...records.quality import readable_interval
+from ...records.text import three_figures
 from .findings import AS_IT_IS, CHANNELS_LAST, WORKLOAD_HINT, Findings, Judged, percent
 
 MIN_SPEEDUP = 1.10
@@ -82,8 +83,8 @@ def _compared(
     ratio, interval = ratio_of_rounds(findings.timed[AS_IT_IS], findings.timed[other])
     before, after = findings.timed[AS_IT_IS].median_ms, findings.timed[other].median_ms
     figure = (
-        f"{now} {before:.3g} ms, {label} {after:.3g} ms: {ratio:.2f} × as fast "
-        f"({readable_interval(interval)})"
+        f"{now} {three_figures(before)} ms, {label} {three_figures(after)} ms: "
+        f"{ratio:.2f} × as fast ({readable_interval(interval)})"
     )
     if interval[0] <= 1 and ratio > MIN_SPEEDUP:
         return f"{figure}; the machine was too busy to tell, measure again"

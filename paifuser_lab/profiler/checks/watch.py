@@ -20,9 +20,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils import _pytree as pytree
 
 from ...errors import MeasureError, keep_when_stopped
+from ...model.tensors import tensors_in
 from ...model.watch import is_in_backward, watching_outermost
 from ...workload import QUIET
 from .trace import BACKWARD, LOOP, MODEL, SYNCHRONIZE, WATCHING, Trace, trace_of
@@ -105,7 +105,9 @@ class ModelWatch:
         stack, is_call = ExitStack(), not (is_in_backward() or is_traced())
         if is_call:
             with record_function(WATCHING):
-                self._note_call(model)
+                if model not in self.calls:
+                    self.training |= training_layers(model)
+                self.calls[model] += 1
             stack.enter_context(record_function(MODEL))
         self._open.append((stack, is_call))
 
@@ -114,15 +116,7 @@ class ModelWatch:
         stack, is_call = self._open.pop()
         stack.close()
         if is_call:
-            self.grown += any(
-                isinstance(leaf, Tensor) and leaf.requires_grad
-                for leaf in pytree.tree_leaves(output)
-            )
-
-    def _note_call(self, model: nn.Module) -> None:
-        if model not in self.calls:
-            self.training |= training_layers(model)
-        self.calls[model] += 1
+            self.grown += any(leaf.requires_grad for leaf in tensors_in(output))
 
 
 def training_layers(model: nn.Module) -> dict[str, str]:

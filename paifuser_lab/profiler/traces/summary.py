@@ -189,11 +189,9 @@ def _cpu_idle(table: Table, nesting: Nesting) -> float | None:
     on_main = ~table.is_on_device & (table.lane == main)
     busy = on_main & (operators | table.is_kind(Kind.RUNTIME))
     span = _span(table.start[on_main], table.end[on_main])
-    return (
-        float(numpy.clip(1 - _covered(table.start[busy], table.end[busy]) / span, 0, 1))
-        if span
-        else None
-    )
+    if not span:
+        return None
+    return float(numpy.clip(1 - _covered(table.start[busy], table.end[busy]) / span, 0, 1))
 
 
 def _span(starts: Floats, ends: Floats) -> float:

@@ -13,6 +13,7 @@ from ...measure import Candidate, ratio_of_rounds, rounds_in_turn
 from ...model.weights import parameter_count
 from ...quantization import QuantizedLayer
 from ...records import ChannelGroup, counted
+from ...records.text import three_figures
 from ...workload import Workload, running
 from ..groups import CutProblem, couple
 from ..groups.costs import Cost, flops, parameters, spent_flops
@@ -177,8 +178,9 @@ def _budget(problem: CutProblem, target: Target, allowed: AllowedWidths) -> _Bud
     whole = whole_latency(problem, narrow)
     cost, layers_ms = latency_cost(structure, timed, whole, narrow)
     note = (
-        f"latency: {len(timed)} kinds of layers were timed by width and take {layers_ms:.3g} of "
-        f"{whole.ms:.3g} ms; the rest goes with the values that they make, estimated from the whole"
+        f"latency: {len(timed)} kinds of layers were timed by width and take "
+        f"{three_figures(layers_ms)} of {three_figures(whole.ms)} ms; the rest goes with the "
+        "values that they make, estimated from the whole"
         + ("" if whole.narrow_ms is None else ", wide and narrow")
     )
     return _Budget(cost, whole.original_ms, (note,))

@@ -18,6 +18,7 @@ from .results import changed
 
 WITHIN, OUTSIDE = "Within your limits, best first", "Outside your limits, or lost"
 BAR = "Dashed: as it came"
+OPTIONS = ("goal", "metric_drop", "may_train", "seconds")  # of a search, in its order
 LEAST_REACH, MOST_REACH = 1.25, 3.0  # of the bars' axis, in unchanged models
 
 
@@ -40,7 +41,7 @@ def packed_candidates(found: SearchResult) -> dict[str, Any]:
     ranked = [row for row in found.rows if row.rank is not None]
     others = [row for row in found.rows if row.rank is None]
     return {
-        "options": found.model_dump(include={"goal", "metric_drop", "may_train", "seconds"}),
+        "options": found.model_dump(include=set(OPTIONS)),
         "so_far": f"{done} so far · {found.took_s:.0f} s of {found.seconds:g} s{found.batches}",
         "over": f"{done} measured in {found.took_s:.0f} s{stopped}{found.batches}",
         "note": found.note,
@@ -144,13 +145,7 @@ def _action(found: SearchResult, row: Candidate) -> Any:
 
 
 def _search(bench: Bench, request: Request) -> None:
-    search(
-        bench,
-        request["goal"],
-        request["metric_drop"],
-        request["may_train"],
-        request["seconds"],
-    )
+    search(bench, *(request[name] for name in OPTIONS))
 
 
 def _apply(bench: Bench, request: Request) -> None:

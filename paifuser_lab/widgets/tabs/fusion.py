@@ -154,13 +154,8 @@ def map_shown(measured: FusionMap | None, applied: FusionMap | None) -> FusionMa
     if measured is None or applied is None:
         return applied or measured
     before = {site.layers: site for site in measured.fusions}
-    return applied.model_copy(
-        update={
-            "fusions": tuple(
-                _with_numbers(site, before.get(site.layers)) for site in applied.fusions
-            )
-        }
-    )
+    sites = tuple(_with_numbers(site, before.get(site.layers)) for site in applied.fusions)
+    return applied.model_copy(update={"fusions": sites})
 
 
 def fused_now(state: State) -> dict[str, Any]:
@@ -213,27 +208,16 @@ def with_place(
     _check(fusions, place)
     chosen_places = (set(now) | {place}) if is_on else (set(now) - {place})
     options = fuse_options(recipe)
-    earlier = options or {}
-    on = [site.place for site in fusions.fusions if site.place in chosen_places]
-    forced = [
-        site.place
-        for site in fusions.fusions
-        if site.place in chosen_places
-        and (is_slower(site) or _is_named(earlier.get("on", ()), site))
-    ]
-    off = [
-        site.place
-        for site in fusions.fusions
-        if site.can_switch and not is_slower(site) and site.place not in chosen_places
-    ]
-    changes = (
-        {"layers": on, "on": forced}
-        if options is None or "layers" in options
-        else {"off": off, "on": forced}
-    )
-    return with_options(
-        recipe, "fuse", {name: value for name, value in changes.items() if value} if on else None
-    )
+    earlier = (options or {}).get("on", ())
+    on = [site for site in fusions.fusions if site.place in chosen_places]
+    off = [site for site in fusions.fusions if site.place not in chosen_places]
+    forced = [site for site in on if is_slower(site) or _is_named(earlier, site)]
+    changes = {"layers": on, "on": forced}
+    if options is not None and "layers" not in options:
+        could = [site for site in off if site.can_switch and not is_slower(site)]
+        changes = {"off": could, "on": forced}
+    places = {name: [site.place for site in of] for name, of in changes.items() if of}
+    return with_options(recipe, "fuse", places if on else None)
 
 
 def with_all(recipe: Recipe, *, is_on: bool) -> Recipe:

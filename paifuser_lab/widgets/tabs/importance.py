@@ -174,11 +174,8 @@ def is_predicted(recipe: Recipe) -> bool:
     """Whether the recipe cuts only shares of layers that it names, once."""
     steps = [step for step in recipe if step.kind == "prune"]
     is_plain = all(WILDCARDS.isdisjoint(layer) for layer in pruned(recipe))
-    return (
-        is_plain
-        and len(steps) <= 1
-        and all(step.options.keys() <= EXPLICIT_OPTIONS for step in steps)
-    )
+    is_explicit = all(step.options.keys() <= EXPLICIT_OPTIONS for step in steps)
+    return is_plain and is_explicit and len(steps) <= 1
 
 
 def packed_cut(state: State, threshold: Mapping[str, Any], context: Context) -> dict[str, Any]:
@@ -192,7 +189,7 @@ def packed_cut(state: State, threshold: Mapping[str, Any], context: Context) -> 
     packed = packed_kept(found, _kept(found, pruned(recipe)), all_)
     if state.cut_cost is None:
         return packed
-    rows = forecast(state, recipe) if is_predicted(recipe) else []
+    rows = forecast(state, recipe, state.cut_cost) if is_predicted(recipe) else []
     waiting = "being measured …" if pruned(recipe) and state.status != "idle" else ""
     return packed | {
         "rows": rows,
@@ -223,15 +220,12 @@ def _kept(importance: Importance, ratios: Mapping[str, float]) -> dict[str, int]
     return kept
 
 
-def forecast(state: State, recipe: Recipe) -> list[dict[str, str]]:
+def forecast(state: State, recipe: Recipe, cost: CutCost) -> list[dict[str, str]]:
     """Predicted figures of a cut; achieved ones where it is that of the state and measured."""
-    if state.cut_cost is None:
-        return []
-    cost: CutCost = state.cut_cost
     whole, cut = cost.predict(cost.full), cost.predict(cost.widths(pruned(recipe)))
     compared = state.comparison
     before = compared[compared.baseline] if compared is not None else None
-    is_measured = recipe is state.recipe and pruned(recipe) and compared is not None
+    is_measured = recipe is state.recipe and pruned(recipe)
     now = current(compared) if compared is not None and is_measured else None
     sizes = (before.parameters, now.parameters) if before and now else None
     work = (

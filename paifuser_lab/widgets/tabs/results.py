@@ -11,7 +11,14 @@ from ...errors import MeasureError
 from ...records import Candidates, ResultPair, ResultRow, Results
 from ...records.quality import sign
 from ...records.table import Table
-from ...records.text import or_dash, readable_bytes, readable_ms, readable_ratio, without_empty
+from ...records.text import (
+    or_dash,
+    readable_bytes,
+    readable_ms,
+    readable_ratio,
+    three_figures,
+    without_empty,
+)
 from ...session.state import State
 from ...variant.recipe import Recipe
 from ...views import figure
@@ -174,7 +181,7 @@ def changed(text: str, change: float, unit: str, *, is_better: bool) -> Any:
     """A text with by how much it changed, as good or bad."""
     if abs(change) < 0.005:
         return text
-    more = f"{'+' if change > 0 else '−'}{abs(change):.3g}{unit}"
+    more = f"{'+' if change > 0 else '−'}{three_figures(abs(change))}{unit}"
     return cell(f"{text} {more}", tone="good" if is_better else "bad")
 
 
