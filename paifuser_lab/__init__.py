@@ -33,7 +33,7 @@ from .variant.recipe import Recipe
 from .workload import Workload
 
 if TYPE_CHECKING:
-    from .accelerate import (
+    from .accelerate.features import (
         disable,
         disable_adaptive_lr,
         disable_data_parallelism,
@@ -143,7 +143,7 @@ __all__ = [
 ]
 
 _LAZY = {
-    **{name: "accelerate" for name in __all__ if name.startswith(("enable", "disable"))},
+    **{name: "accelerate.features" for name in __all__ if name.startswith(("enable", "disable"))},
     "attention_cost": "attention",
     "compare_generation": "variant.generation",
     "deploy": "deployment",
@@ -170,7 +170,7 @@ _LAZY = {
     "show": "widgets",
     "speculate": "variant.speculation",
     "staircase": "pruning.targets",
-    "status": "accelerate",
+    "status": "accelerate.features",
     "train": "parallel.train",
 }
 

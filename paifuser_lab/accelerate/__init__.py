@@ -14,43 +14,6 @@ functions     faster forms of plain functions
 """
 
 from .acceleration import Acceleration
-from .features import (
-    disable,
-    disable_adaptive_lr,
-    disable_data_parallelism,
-    disable_graph_optimization,
-    disable_memory_pool,
-    disable_memory_reuse,
-    disable_model_quantization,
-    disable_operator_fusion,
-    enable,
-    enable_adaptive_lr,
-    enable_data_parallelism,
-    enable_graph_optimization,
-    enable_memory_pool,
-    enable_memory_reuse,
-    enable_model_quantization,
-    enable_operator_fusion,
-    status,
-)
+from .features import enable, status
 
-__all__ = [
-    "Acceleration",
-    "disable",
-    "disable_adaptive_lr",
-    "disable_data_parallelism",
-    "disable_graph_optimization",
-    "disable_memory_pool",
-    "disable_memory_reuse",
-    "disable_model_quantization",
-    "disable_operator_fusion",
-    "enable",
-    "enable_adaptive_lr",
-    "enable_data_parallelism",
-    "enable_graph_optimization",
-    "enable_memory_pool",
-    "enable_memory_reuse",
-    "enable_model_quantization",
-    "enable_operator_fusion",
-    "status",
-]
+__all__ = ["Acceleration", "enable", "status"]

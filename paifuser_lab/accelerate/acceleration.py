@@ -101,8 +101,8 @@ class Acceleration:
             optimizer=", ".join(type(optimizer).__name__ for optimizer in loop.parts.optimizers),
             device=loop.parts.device.type,
             steps=loop.steps,
-            judged_steps=judge.judged_steps if judge else 0,
-            judging_share=judge.share(loop.steps) if judge else None,
+            judged_steps=judge.judged_steps,
+            judging_share=judge.share(loop.steps),
             clock="wall" if loop.judging.is_wall else "cpu",
             rows=tuple(_row_of(loop, label, switch) for label, switch in loop.switches.items()),
             notes=(*unknown, *loop.notes),
@@ -155,8 +155,7 @@ def check_not_in_backward() -> None:
 def _row_of(loop: Loop, label: str, switch: Switch) -> SwitchStatus:
     """A switch as it is now, with the measurement that decided it."""
     state, why = _state(loop, label, switch)
-    judge = loop.judging.judge
-    verdict = judge.verdicts.get(label) if judge else None
+    verdict = loop.judging.judge.verdicts.get(label)
     if verdict is None:
         return SwitchStatus(name=label, state=state, why=why)
     return SwitchStatus(
@@ -180,9 +179,9 @@ def _state(loop: Loop, label: str, switch: Switch) -> tuple[SwitchState, str]:
         return "taken back", loop.stopped
     if not switch.is_judged:
         return ("on" if label in loop.on else "waiting"), switch.why()
-    judge = loop.judging.judge
-    if judge is None:
+    if not loop.judging.has_begun:
         return "waiting", ""
+    judge = loop.judging.judge
     later = f"judging goes on at step {judge.goes_on_at:,}" if loop.judging.is_waiting else ""
     if label in judge.names_waiting:
         before = judge.verdicts.get(label)

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from ..model.tensors import tensors_in
 from ..model.watch import ATTRIBUTE, describe, first_nan, has_nan, is_in_backward
 from ..training.checkpointing import saved_buffers
+from ..training.observe import is_not_finite
 from ..workload import Inputs, known_inputs, note_inputs
 from .switches.base import Call
 
@@ -151,16 +151,11 @@ def _origin(model: nn.Module, last: Any, calls_of_copies: Callable[[nn.Module], 
         run = lambda: outputs.append(call(*last))
         with torch.random.fork_rng(), torch.no_grad():
             layer = first_nan(twin, run)
-            overflowing = "" if layer else first_nan(twin, run, is_bad=_has_infinity)
+            overflowing = "" if layer else first_nan(twin, run, is_bad=is_not_finite)
     except Exception as error:
         return f"where it began is not known: a copy does not run ({type(error).__name__})"
     if layer:
         return f"it began in {describe(model, layer)}"
-    if overflowing and (has_nan(outputs) or _has_infinity(outputs)):
+    if overflowing and is_not_finite(outputs):
         return f"it began in {describe(model, overflowing)}, whose output overflows"
     return f"it began in {describe(model, '')}" if has_nan(outputs) else ""
-
-
-def _has_infinity(output: Any) -> bool:
-    floats = (leaf for leaf in tensors_in(output) if leaf.is_floating_point())
-    return any(bool(torch.isinf(leaf).any()) for leaf in floats)

@@ -57,37 +57,26 @@ class Judging:
 
     def forget(self) -> None:
         """The models or the optimizers are others."""
-        self.judge: Judge | None = None
+        self.judge, self.has_begun = Judge(()), False
         self.block: OpenBlock | None = None  # while what runs is one way
         self.is_at_rest = False  # nothing is to be judged, and steps are short
         self._evaluations = 0  # steps in a row with an evaluation, or `ALWAYS`
         self._step_s = math.inf  # the shortest
 
     @property
-    def offers(self) -> set[str]:
-        """The switches that the judge knows."""
-        return set(self.judge.offers) if self.judge is not None else set()
-
-    @property
     def is_waiting(self) -> bool:
         """Whether the loop has yet to pay for what is to be judged next."""
-        return self.judge is not None and self.judge.is_waiting(self.loop.steps)
-
-    def withdraw(self, labels: Iterable[str], why: str) -> None:
-        """Judge these switches no more."""
-        if self.judge is not None:
-            self.judge.withdraw(labels, why)
+        return self.judge.is_waiting(self.loop.steps)
 
     def forget_offer(self, label: str) -> None:
         """Judge a switch that is turned off as a new one if it comes again."""
-        if self.judge is not None:
-            self.judge.withdraw([label], "turned off")
-            self.judge.offers.pop(label, None)
-            self.block = None
+        self.judge.withdraw([label], "turned off")
+        self.judge.offers.pop(label, None)
+        self.block = None
 
     def fail(self, way: Iterable[str], why: str) -> bool:
         """Let the race that runs go on without a way that fails; False if none runs."""
-        if self.judge is None or self.judge.race is None:
+        if self.judge.race is None:
             return False
         self.judge.fail(frozenset(way), why)
         return True
@@ -123,7 +112,7 @@ class Judging:
 
     def _is_settled(self) -> bool:
         """Whether nothing is to be judged, nor made for that, before the next check."""
-        if self.loop.stopped or self.judge is None or self.block is not None:
+        if self.loop.stopped or not self.has_begun or self.block is not None:
             return bool(self.loop.stopped)
         return not any(
             switch.is_pending(self._course(label))
@@ -133,19 +122,19 @@ class Judging:
 
     def _advance(self, taken: Moment, losses: Sequence[float]) -> None:
         block, is_disturbed = self.block, self._is_disturbed_now()
-        if self.judge is None:
+        if not self.has_begun:
             if self.loop.steps >= WARM_STEPS:
                 self._begin()
         elif block is None:
-            self._tend(self.judge)  # what has become ready is in the race that begins next
-            self._next_block(self.judge)
+            self._tend()  # what has become ready is in the race that begins next
+            self._next_block()
         elif not is_disturbed:
             block.add(taken, list(losses))
             if block.is_over(self.judge.race):
                 device = self.loop.parts.device
                 peak = self.meter.peak_bytes(device) if block.has_peak else None
                 self.judge.add(block.closed(peak), self.loop.steps)
-                self._next_block(self.judge)
+                self._next_block()
 
     def _is_disturbed_now(self) -> bool:
         """Whether an evaluation disturbed this step; one in every step is a part of the loop."""
@@ -164,15 +153,16 @@ class Judging:
             for label, switch in self.loop.switches.items()
             if switch.is_judged and switch.is_ready and label not in self.loop.obstacles
         ]
+        self.has_begun = True
         self.judge = Judge(
             [switch.offer for switch in offered if switch.is_combined],
             [[switch.offer] for switch in offered if not switch.is_combined],
         )
-        self._next_block(self.judge)
+        self._next_block()
 
-    def _tend(self, judge: Judge) -> None:
+    def _tend(self) -> None:
         """Let switches prepare, offer those that are ready, end others; judging pays for it."""
-        loop, began = self.loop, self._now()
+        loop, judge, began = self.loop, self.judge, self._now()
         for label, switch in loop.switches.items():
             if label in loop.obstacles:
                 continue
@@ -195,8 +185,8 @@ class Judging:
             self.loop.calls_of_copies(self.loop.on | {label}),
         )
 
-    def _next_block(self, judge: Judge) -> None:
-        loop, began = self.loop, self._now()
+    def _next_block(self) -> None:
+        loop, judge, began = self.loop, self.judge, self._now()
         way = judge.next_way(loop.steps)
         if way is None:
             if loop.on != judge.best | loop.asked:
@@ -210,7 +200,7 @@ class Judging:
         before = loop.on
         loop.go(way | loop.asked)
         changed = self._now().since(began)
-        is_wall, cost_s = self._needs_wall(judge), 0.0
+        is_wall, cost_s = self._needs_wall(), 0.0
         if is_changed := loop.on != before:
             cost_s = (changed.wall_s if is_wall else changed.cpu_s) + self._tended_s
             self._tended_s = 0.0
@@ -221,9 +211,10 @@ class Judging:
         # last: what was held before the block does not count
         self.block.has_peak = self.meter.restart_peak(loop.parts.device)
 
-    def _needs_wall(self, judge: Judge) -> bool:
+    def _needs_wall(self) -> bool:
         """Whether CPU time of this thread is not what a step takes."""
-        labels = {label for way in judge.race.ways for label in way} if judge.race else set()
+        ways: Sequence[Way] = self.judge.race.ways if self.judge.race is not None else ()
+        labels = {label for way in ways for label in way}
         is_shared = any(self.loop.switches[label].needs_wall for label in labels)
         is_shared |= torch.get_num_threads() > 1
         return is_shared or self.loop.parts.device.type != "cpu" or self.meter.is_coarse

@@ -112,11 +112,11 @@ class Loop:
         self.judging.block = None
         self.go(PLAIN)
         self.find_obstacles()
-        for label in sorted((way | self.judging.offers) & self.obstacles.keys()):
+        for label in sorted((way | self.judging.judge.offers.keys()) & self.obstacles.keys()):
             if label in way:
                 self.take_back([label], self.obstacles[label])
             else:
-                self.judging.withdraw([label], self.obstacles[label])
+                self.judging.judge.withdraw([label], self.obstacles[label])
         self.go((way - self.obstacles.keys()) | self.asked)
 
     def remove(self, name: str) -> None:
@@ -303,7 +303,7 @@ class Loop:
 
     def take_back(self, labels: Sequence[str], why: str) -> None:
         """Take switches back for good, named in the log."""
-        self.judging.withdraw(labels, why)
+        self.judging.judge.withdraw(labels, why)
         for label in labels:
             if label in self.switches and not self.switches[label].is_judged:
                 self.obstacles[label] = why

@@ -87,16 +87,8 @@ def find_rate(
 def _endless(batches: Batches, plan: TrainPlan) -> Iterator[Batch]:
     """The batches of one epoch after another."""
     for epoch in count_up():
-        is_empty = True
         with closing(batches.epoch(plan.seed, epoch)) as one:
-            for batch in one:
-                is_empty = False
-                yield batch
-        if is_empty:
-            raise StepError(
-                f"the {batches.what} give nothing in epoch {epoch + 1}; can they be gone through "
-                "only once?"
-            )
+            yield from one
 
 
 def _has_diverged(losses: Sequence[float]) -> bool:

@@ -120,7 +120,7 @@ def loss_fingerprint(loss: Loss | None, model: nn.Module, batches: Batches) -> s
             value = float(loss(output, batch.target))
     except Exception as error:
         raise StepError(
-            f"the loss fails on the {batches.what} ({type(error).__name__}: {first_line(error)}); "
+            f"the loss fails on the train data ({type(error).__name__}: {first_line(error)}); "
             "correct it."
         ) from error
     return f"loss {loss_name(loss)} {value:.4g}"

@@ -63,11 +63,12 @@ class Learner:
         # with what they were in fp32, until they change
         self._narrowed = to_bf16_weights(model) if self.plan.weights == "bf16" else {}
         make = partial(_optimizer, plan=plan)
-        self.optimizer: torch.optim.Optimizer | RoundedOptimizer = (
+        self.rounded = (
             RoundedOptimizer(groups, make, self.plan.rounding)
             if self.plan.weights == "bf16"
-            else make(groups)
+            else None
         )
+        self.optimizer = make(groups) if self.rounded is None else self.rounded.inner
         self.scaler = torch.amp.GradScaler(
             device.type, init_scale=self.plan.loss_scale, enabled=self.plan.uses_fp16
         )
@@ -110,7 +111,8 @@ class Learner:
 
     def loss(self, objective: Callable[[], Tensor], *, is_lower: bool = True) -> Tensor:
         """The loss, computed in the plan's precision, or in fp32."""
-        self.optimizer.zero_grad(set_to_none=True)
+        for weight in self.weights:
+            weight.grad = None
         with self.computing(is_lower=is_lower):
             return objective()
 
@@ -124,7 +126,7 @@ class Learner:
         self.synchroniser.mean_gradients(self.parts["model"], self.weights)
         if self.scaler.is_enabled():
             self.shares = shares_of(self.weights)
-        self.scaler.unscale_(self.optimizer)  # type: ignore[arg-type]
+        self.scaler.unscale_(self.optimizer)
         self.ranges = ranges_of(self.parts["model"], self.watched) if self.watched else None
         norm = nn.utils.get_total_norm(
             [weight.grad for weight in self.weights if weight.grad is not None]
@@ -135,7 +137,10 @@ class Learner:
             nn.utils.clip_grads_with_norm_(self.weights, self.plan.clip, norm)
         if is_finite:
             self.forget_fp32()  # before the optimizer makes its state, which is larger
-            self.scaler.step(self.optimizer)  # type: ignore[arg-type]
+            if self.rounded is None:
+                self.scaler.step(self.optimizer)
+            else:
+                self.rounded.step()
             self.scaler.update()
         elif self.scaler.is_enabled():
             self._lower_scale()
@@ -201,7 +206,7 @@ class Learner:
     @property
     def _lost(self) -> dict[int, Tensor]:
         """What rounding lost of each weight, where that is kept."""
-        return self.optimizer.lost if isinstance(self.optimizer, RoundedOptimizer) else {}
+        return {} if self.rounded is None else self.rounded.lost
 
     def _optimizer_state(self, tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
         """The optimizer's state of each weight, with the weight's memory format."""

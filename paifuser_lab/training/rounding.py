@@ -8,7 +8,7 @@ summation keeps what rounding has lost, in a second bf16 tensor, for the next up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -69,11 +69,6 @@ class RoundedOptimizer:
             [{**group, "params": [next(shells) for _ in group["params"]]} for group in groups]
         )
 
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The groups with the options of torch's optimizer."""
-        return self.inner.param_groups
-
     def step(self) -> None:
         """Update every weight that has a gradient."""
         for index, (weight, shell) in enumerate(zip(self.weights, self._shells, strict=True)):
@@ -96,16 +91,3 @@ class RoundedOptimizer:
             weight.data.copy_(updated)
             if self.rounding == "kahan":
                 self.lost[index] = (updated - weight.detach().float()).to(torch.bfloat16)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state of torch's optimizer."""
-        return self.inner.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of torch's optimizer."""
-        self.inner.load_state_dict(dict(state))
-
-    def zero_grad(self, *, set_to_none: bool = True) -> None:
-        """Drop the weights' gradients."""
-        for weight in self.weights:
-            weight.grad = None

@@ -114,11 +114,6 @@ class Run:
                 if time.monotonic() - saved > self._save_every_s:
                     self._save()
                     saved = time.monotonic()
-        if not self.step:
-            raise StepError(
-                f"the {self.batches.what} give nothing in epoch {self.epoch + 1}; can they be gone "
-                "through only once?"
-            )
         self.epoch, self.step = self.epoch + 1, 0
         with self.learner.computing(is_lower=self.plan.weights == "bf16"):
             self.course.end_epoch(self.hooks.metric())

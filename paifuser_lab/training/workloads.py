@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,13 +95,9 @@ def train(
             run = run_of(work.model, batches, objective_of(loss), plan, None, file, hooks)
         except BaseException:
             if teller.run is not None:  # at its last checkpoint, where it is restored
-                peak = watch.peak_bytes()
-                teller.tell(record_of(work, teller.run, metric_before=before, peak_bytes=peak))
+                teller.tell(teller.run)
             raise
-        peak = watch.peak_bytes()
-        record = record_of(work, run, metric_before=before, metric=work.evaluate(), peak_bytes=peak)
-        teller.tell(record)
-    return record
+        return teller.tell(run, is_over=True)
 
 
 def _check_dtypes(model: nn.Module) -> None:
@@ -159,10 +156,10 @@ def record_of(
     work: Workload,
     run: Run,
     *,
-    metric_before: float | None = None,
-    metric: float | None = None,
-    peak_bytes: int | None = None,
-    is_running: bool = False,
+    metric_before: float | None,
+    metric: float | None,
+    peak_bytes: int | None,
+    is_running: bool,
 ) -> TrainingRun:
     """What a training has recorded so far."""
     history = run.course.history
@@ -229,37 +226,38 @@ def loss_of(work: Workload) -> Loss:
     return work.loss
 
 
+@dataclass
 class _Teller:
     """Calls the monitors with the record so far, seconds apart."""
 
-    def __init__(
-        self,
-        work: Workload,
-        monitors: list[Monitor],
-        every_s: float,
-        before: float | None,
-        watch: _PeakWatch,
-    ) -> None:
-        self.work, self.monitors, self.every_s, self.before = work, monitors, every_s, before
-        self.watch = watch
-        self.told = time.monotonic()
-        self.run: Run | None = None
+    work: Workload
+    monitors: list[Monitor]
+    every_s: float
+    before: float | None  # the metric
+    watch: _PeakWatch
+    told: float = field(default_factory=time.monotonic)
+    run: Run | None = None
 
     def __call__(self, run: Run) -> None:
         self.run = None  # a monitor that raises is not called again
         if self.monitors and time.monotonic() - self.told >= self.every_s:
-            peak = self.watch.peak_bytes()
-            self.tell(
-                record_of(
-                    self.work, run, metric_before=self.before, peak_bytes=peak, is_running=True
-                )
-            )
+            self.tell(run, is_running=True)
             self.told = time.monotonic()
         self.run = run
 
-    def tell(self, record: TrainingRun) -> None:
+    def tell(self, run: Run, *, is_running: bool = False, is_over: bool = False) -> TrainingRun:
+        peak_bytes = self.watch.peak_bytes()  # without what the metric takes
+        record = record_of(
+            self.work,
+            run,
+            metric_before=self.before,
+            metric=self.work.evaluate() if is_over else None,
+            peak_bytes=peak_bytes,
+            is_running=is_running,
+        )
         for monitor in self.monitors:
             monitor(record)
+        return record
 
 
 class _PeakWatch:

@@ -25,7 +25,7 @@ def weight_after(rounding: str) -> float:
         [{"params": [weight]}], lambda groups: torch.optim.SGD(groups, lr=RATE), rounding
     )
     for _ in range(STEPS):
-        optimizer.zero_grad()
+        weight.grad = None
         weight.sum().backward()
         optimizer.step()
     return float(weight.detach().float().mean())

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ...errors import DataError
 from ..seeding import preserve_rng, seed_all, seed_of, seeded_generators
 from .source import (
     END,
@@ -25,26 +26,21 @@ from .source import (
 )
 
 Change = Callable[[Batch], Batch]
+WHAT = "train data"
 
 
 class Batches:
     """Pairs of inputs and target; each is fetched, and moved to the device, at its use."""
 
-    def __init__(
-        self,
-        source: Iterable[Any] | None,
-        device: torch.device,
-        *,
-        what: str = "train data",
-        change: Change | None = None,
-    ) -> None:
+    def __init__(self, source: Iterable[Any] | None, device: torch.device) -> None:
         self.source: Iterable[Any] = () if source is None else source
-        self.device, self.what, self.change = device, what, change
-        check_source(self.source, what)
+        self.device = device
+        self.change: Change | None = None
+        check_source(self.source, WHAT)
         self._items: Any = self.source if is_list(self.source) else None
         self.count = self._counted()
         if not self.count:
-            raise no_batch(what)
+            raise no_batch(WHAT)
 
     @classmethod
     def of(cls, source: Iterable[Any] | Batches, device: torch.device) -> Batches:
@@ -62,9 +58,15 @@ class Batches:
         in `preserve_rng`.
         """
         fetched = self._iterated if self._items is None else self._picked
+        is_empty = not start
         with closing(fetched(seed, epoch, start)) as batches:
             for batch in batches:
+                is_empty = False
                 yield batch if self.change is None else self.change(batch)
+        if is_empty:
+            raise DataError(
+                f"the {WHAT} give nothing in epoch {epoch + 1}; can they be gone through only once?"
+            )
 
     def first(self) -> Batch:
         """One batch, as it was read, unchanged."""
@@ -82,7 +84,7 @@ class Batches:
         )  # others may create items at each access
         for step in range(start, self.count):
             seed_all(self.device, seed, epoch, step)
-            with naming_batch(self.what, order[step]):
+            with naming_batch(WHAT, order[step]):
                 batch = self._batch(
                     self._items[order[step]], order[step], order[step] if has_fixed_items else None
                 )
@@ -94,12 +96,12 @@ class Batches:
         """
         with seeded_generators(self.source, seed_of(seed, epoch)), fresh_workers(self.source):
             seed_all(self.device, seed, epoch)
-            with naming_batch(self.what, 0):
+            with naming_batch(WHAT, 0):
                 iterator = iter(self.source)
             step = 0
             while True:
                 seed_all(self.device, seed, epoch, step)
-                with naming_batch(self.what, step):
+                with naming_batch(WHAT, step):
                     item = next(iterator, END)
                     if item is END:
                         return
@@ -109,11 +111,11 @@ class Batches:
                 step += 1
 
     def _batch(self, item: Any, index: int, number: int | None) -> Batch:
-        return Batch(*pair_of(item, self.device, self.what, index), number)
+        return Batch(*pair_of(item, self.device, WHAT, index), number)
 
     def _counted(self) -> int:
         """The number of batches of an epoch; a loader without a length is read once to count."""
         try:
             return len(self.source)  # type: ignore[arg-type]
         except TypeError:
-            return sum(1 for _ in first_batches(self.source, self.device, self.what))
+            return sum(1 for _ in first_batches(self.source, self.device, WHAT))
