@@ -8,8 +8,7 @@ that it is compiled and loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,19 +31,6 @@ def runner_of(device: torch.device) -> Runner | None:
     if device.type == "cuda" and "cuda" not in _runners:
         _runners["cuda"] = CupyRunner()
     return _runners.get(device.type)
-
-
-@contextmanager
-def run_by(runner: Runner, device_type: str) -> Iterator[None]:
-    """Use a runner for a type of device within the `with` block."""
-    before = _runners.get(device_type)
-    _runners[device_type] = runner
-    try:
-        yield
-    finally:
-        del _runners[device_type]
-        if before is not None:
-            _runners[device_type] = before
 
 
 class CupyRunner:

@@ -81,12 +81,8 @@ def _folded_transposed(layer: nn.modules.conv._ConvTransposeNd, norm: Any) -> nn
         scale = scale if norm.weight is None else scale * norm.weight
         offset = norm.running_mean if layer.bias is None else norm.running_mean - layer.bias
         shift = -offset * scale if norm.bias is None else norm.bias - offset * scale
-        per_input = (
-            scale.reshape(groups, 1, -1).expand(-1, layer.in_channels // groups, -1).flatten(0, 1)
-        )
-        weight = layer.weight * per_input.reshape(
-            *layer.weight.shape[:2], *[1] * (layer.weight.dim() - 2)
-        )
+        by_group = scale.reshape(groups, 1, -1, *[1] * (layer.weight.dim() - 2))
+        weight = (layer.weight.unflatten(0, (groups, -1)) * by_group).flatten(0, 1)
         folded.weight = nn.Parameter(weight.to(layer.weight.dtype), layer.weight.requires_grad)
         folded.bias = nn.Parameter(shift.to(layer.weight.dtype), layer.weight.requires_grad)
     return folded

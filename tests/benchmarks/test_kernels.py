@@ -22,9 +22,8 @@ from paifuser_lab.cli import program
 from paifuser_lab.errors import KernelError, MeasureError
 from paifuser_lab.kernels import KERNELS, choose_blocks
 from paifuser_lab.kernels.kernel import Launch
-from paifuser_lab.kernels.runners import run_by
 from paifuser_lab.records import Ceiling
-from tests.support.kernel_checks import needs_compiler
+from tests.support.kernel_checks import needs_compiler, run_by
 
 CPU = torch.device("cpu")
 REAL, SMALL = cases(), cases(is_small=True)

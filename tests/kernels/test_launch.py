@@ -29,7 +29,8 @@ from paifuser_lab.kernels import (
 )
 from paifuser_lab.kernels.compile import Cubin, Resources
 from paifuser_lab.kernels.kernel import DeclinedError, Launch
-from paifuser_lab.kernels.runners import CupyRunner, run_by
+from paifuser_lab.kernels.runners import CupyRunner
+from tests.support.kernel_checks import run_by
 
 ROOT = Path(__file__).parent.parent.parent
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

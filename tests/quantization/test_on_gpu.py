@@ -13,7 +13,6 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.kernels.compile import shipped
-from paifuser_lab.kernels.runners import run_by
 from paifuser_lab.model.formats import Range
 from paifuser_lab.quantization import (
     Int8Layer,
@@ -23,7 +22,7 @@ from paifuser_lab.quantization import (
     quantized_layer,
 )
 from paifuser_lab.quantization.layers import on_gpu
-from tests.support.kernel_checks import built, needs_compiler
+from tests.support.kernel_checks import built, needs_compiler, run_by
 
 LAYERS = {
     "linear": (lambda: nn.Linear(32, 48), (3, 5, 32)),

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from torch import Tensor
 
 from paifuser_lab.errors import KernelError, MissingExtraError
-from paifuser_lab.kernels import nvrtc
+from paifuser_lab.kernels import nvrtc, runners
 from paifuser_lab.kernels.compile import shipped
 from paifuser_lab.kernels.disassembly import disassembler
 from paifuser_lab.kernels.kernel import Kernel, Launch
-from paifuser_lab.kernels.runners import run_by
 from paifuser_lab.model.flops import counter
 from tests.support.cuda_on_cpu.emulator import Emulator, compiler
 
@@ -43,6 +43,11 @@ needs_nvrtc = pytest.mark.skipif(
 needs_disassembler = pytest.mark.skipif(
     is_missing(disassembler) and "nvrtc" not in REQUIRED, reason="nvdisasm is not installed"
 )
+
+
+def run_by(run: Callable[[Launch], None], device_type: str):
+    """Use a runner for a type of device within the `with` block."""
+    return patch.dict(runners._runners, {device_type: run})
 
 
 @contextmanager

@@ -218,7 +218,7 @@ def _simulated(trace: Trace, segments: list[Segment], event: int, limit: int) ->
     requests = list(requests_of(trace, segments, until=event))
     for settings in OTHER_SETTINGS:
         allocator = Allocator(settings, limit)
-        _, refused = run(requests, allocator)
+        refused = run(requests, allocator)
         fits = not refused and allocator.allocate(asked, stream) is not None
         outcome = (
             f"{readable_bytes(allocator.reserved_bytes)} reserved of {readable_bytes(limit)}"

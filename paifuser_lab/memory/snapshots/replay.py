@@ -95,10 +95,8 @@ def requests_of(
     yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
-def run(
-    requests: Sequence[Request], allocator: Allocator, shown: Progress | None = None
-) -> tuple[dict[int, Block], int]:
-    """Serve requests; the blocks that are alive at the end, and how many did not fit."""
+def run(requests: Sequence[Request], allocator: Allocator, shown: Progress | None = None) -> int:
+    """Serve requests; how many did not fit."""
     alive: dict[int, Block] = {}
     refused = 0
     for done, (what, address, size, stream) in enumerate(requests, 1):
@@ -116,7 +114,7 @@ def run(
                     alive[address] = block
         if shown is not None and not done % SHOWN_EVERY:
             shown.advance(SHOWN_EVERY)
-    return alive, refused
+    return refused
 
 
 def capacity(trace: Trace, reserved: numpy.ndarray) -> int | None:
@@ -131,7 +129,7 @@ def _row(
     requests: Sequence[Request], settings: Settings, limit: int | None, shown: Progress
 ) -> ReplayRow:
     allocator = Allocator(settings, limit)
-    _, refused = run(requests, allocator, shown)
+    refused = run(requests, allocator, shown)
     return ReplayRow(
         settings=str(settings),
         peak_reserved_bytes=allocator.peak_reserved_bytes,

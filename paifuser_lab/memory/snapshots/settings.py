@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import FileError
-
 MIB = 1 << 20
 SMALLEST_BYTES = 512  # torch rounds each request to a multiple of this
 SMALL_REQUEST_BYTES = MIB  # requests up to this size come from small segments
@@ -37,18 +35,6 @@ class Settings:
     expandable_segments: bool = False
     garbage_collection_threshold: float = 0.0
     roundup_power2_divisions: int = 0
-
-    def __post_init__(self) -> None:
-        split, count = self.max_split_size_mb, self.roundup_power2_divisions
-        if split is not None and split < LARGE_SEGMENT_BYTES // MIB:
-            raise FileError(f"max_split_size_mb is {split}; torch takes only sizes from 20.")
-        if not 0 <= self.garbage_collection_threshold < 1:
-            raise FileError(
-                f"garbage_collection_threshold is {self.garbage_collection_threshold}; give a "
-                "share between 0 and 1."
-            )
-        if count < 0 or count & (count - 1):
-            raise FileError(f"roundup_power2_divisions is {count}; torch takes only powers of two.")
 
     @classmethod
     def of_snapshot(cls, recorded: Mapping[str, Any]) -> Settings:
