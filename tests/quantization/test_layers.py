@@ -35,6 +35,7 @@ from paifuser_lab.quantization.calibration import _Histogram
 from paifuser_lab.quantization.layers import on_gpu
 from paifuser_lab.quantization.quantize import spans_of
 from paifuser_lab.variant.cache import _module_bytes
+from tests.support.models import Viewed, images
 from tests.support.precision import chosen, error
 
 
@@ -126,6 +127,13 @@ def test_an_int8_layer_is_the_plain_layer_on_rounded_numbers(name):
         assert error(made(inputs), twin(span.rounded(inputs))) < 1e-5
         assert error(made(inputs), layer(inputs)) < 0.05
         assert torch.equal(made.weight, twin.weight)
+
+
+@pytest.mark.parametrize("layers", [{}, {"two": "fp32"}, {"head": "fp32"}], ids=str)
+def test_a_model_may_view_what_comes_of_a_convolution_in_int8(layers):
+    work = Workload(Viewed(), images())
+    variant = chosen(work, default="int8", layers=layers)
+    assert error(variant.model(work.inputs.args[0]), work.output()) < 0.08
 
 
 @given(
