@@ -179,9 +179,6 @@ class Int8Convolution(Int8Layer):
         )
         self.padding = padding
         self.in_channels, self.out_channels = layer.in_channels, layer.out_channels
-        self._operator = (
-            CONVOLVE_IMAGES if len(layer.kernel_size) == 2 else torch.ops.onednn.qconv_pointwise
-        )
         self.is_channels_last = suggest_memory_format(layer.weight) is not torch.contiguous_format
 
     def product(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -214,10 +211,11 @@ class Int8Convolution(Int8Layer):
         if not packed:
             return self._in_floats(quantized, scale, zero, dtype)
         # in one and three dimensions the operator does not fuse a clamp
-        has_clamp = self._operator is CONVOLVE_IMAGES
+        has_clamp = self.values.ndim == 4
+        convolve = CONVOLVE_IMAGES if has_clamp else torch.ops.onednn.qconv_pointwise
         operation, scalars = self.requantization.post_operation if has_clamp else ("none", [])
         arguments = quantized, self.span.scale, self.span.zero, *packed, self.bias, *geometry
-        output: Tensor = self._operator(
+        output: Tensor = convolve(
             *arguments, scale, zero, self._write_dtype(dtype), operation, scalars, ""
         ).to(dtype)
         if not has_clamp and dtype == torch.uint8:
