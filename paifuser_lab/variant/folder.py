@@ -389,11 +389,13 @@ def sketch_of(work: Workload, model: nn.Module) -> Sketch | None:
 
 
 def difference(saved: Sketch, now: Sketch | None) -> float | None:
-    """The estimated relative L2 distance of two outputs; None if their inputs differ."""
+    """The estimated relative L2 distance of two outputs; None if it is not known."""
     if now is None or now.inputs != saved.inputs:
         return None
     if now.answer == saved.answer:
         return 0.0
+    if not all(map(math.isfinite, saved.norms)):  # of an earlier version
+        return None
     forms = [(one.shapes, [len(shadow) for shadow in one.shadows]) for one in (saved, now)]
     if forms[0] != forms[1]:
         return math.inf
@@ -404,9 +406,10 @@ def difference(saved: Sketch, now: Sketch | None) -> float | None:
 
 
 def _numbers(leaf: Tensor) -> Tensor:
-    """The tensor's numbers; of a large tensor a sample at even distances."""
+    """The tensor's numbers, 0 for an infinity; of a large tensor a sample at even distances."""
     flat = (torch.view_as_real(leaf) if leaf.is_complex() else leaf).detach().cpu().reshape(-1)
-    return flat[:: max(1, flat.numel() // MOST_NUMBERS)][:MOST_NUMBERS].double()
+    sample = flat[:: max(1, flat.numel() // MOST_NUMBERS)][:MOST_NUMBERS].double()
+    return sample.masked_fill(sample.isinf(), 0.0)  # inf - inf is no distance
 
 
 def _signs(count: int) -> Tensor:

@@ -772,3 +772,18 @@ def test_a_sketch_estimates_the_distance_of_outputs() -> None:
         assert estimate == pytest.approx(expected, rel=0.6)
     longer = {"answer": "another", "shadows": ((*original.shadows[0], 0.0),)}
     assert folder.difference(original.model_copy(update=longer), original) == math.inf
+
+
+def test_a_sketch_of_infinities_estimates_the_distance_of_the_other_numbers() -> None:
+    class Masked(Small):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return super().forward(images).masked_fill(torch.arange(5) == 1, -math.inf)
+
+    work = Workload(Masked(), images())
+    original = folder.sketch_of(work, work.model)
+    with torch.no_grad():
+        work.model.head.weight.mul_(1.001)
+    changed = folder.sketch_of(work, work.model)
+    assert 0 < folder.difference(original, changed) < 1e-2
+    earlier = original.model_copy(update={"norms": (math.inf,)})
+    assert folder.difference(earlier, changed) is None
