@@ -77,6 +77,7 @@ class Structured(nn.Module):
             "twice the same": lambda: (y, y),
             "truths": lambda: y > 0,
             "a scalar": lambda: y.sum(),
+            "sizes": lambda: (y, x.shape[0]),
         }
         return (
             outputs[self.shape]()
@@ -97,6 +98,15 @@ def test_outputs_have_the_models_structure_types_and_constants(engine: str, shap
         assert_same(engine_model(x), model(x))
         other = torch.randn(3, 4)
         assert_same(engine_model(other), model(other))
+
+
+@of_each_kind
+def test_sizes_in_the_output_are_those_of_the_call(engine: str) -> None:
+    model = Structured("sizes").eval()
+    engine_model = build_engine(engine, model, Inputs.of(torch.randn(3, 4)), 1)
+    with torch.no_grad():
+        for rows in (3, 5, 3):
+            assert_same(engine_model(x := torch.randn(rows, 4)), model(x))
 
 
 @of_each_kind
