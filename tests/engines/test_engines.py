@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from importlib.util import find_spec
 from typing import Any
 
@@ -425,6 +426,23 @@ def test_many_models_of_one_class_are_all_compiled(monkeypatch: pytest.MonkeyPat
         x = torch.randn(1, 2)
         assert_same(engine_model(x), model(x).detach())
     assert len(compiled) == 12, "a second call compiles nothing"
+    torch._dynamo.reset()
+
+
+def test_a_copy_of_a_compiled_model_runs_with_its_own_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = torch.compile
+    monkeypatch.setattr(inductor.torch, "compile", lambda function: real(function, backend="eager"))
+    x = torch.randn(1, 2)
+    engine_model = build_engine("inductor", nn.Linear(2, 2).eval(), Inputs.of(x), 1)
+    copied = copy.deepcopy(engine_model)
+    with torch.no_grad():
+        expected = copied(x)
+        for weight in copied.parameters():
+            weight.mul_(2)
+        assert_same(copied(x), copied.module(x))
+        assert_same(engine_model(x), expected)
     torch._dynamo.reset()
 
 
