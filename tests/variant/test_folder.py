@@ -528,6 +528,8 @@ def test_a_missing_folder_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_options_that_would_be_lost_are_refused(saved: Path) -> None:
     with pytest.raises(FileError, match="has weights of its own"):
         lab.load(saved, weights="w.safetensors")
+    with pytest.raises(FileError, match="has weights of its own; leave `trained` out"):
+        lab.load(saved, trained=True)
     with pytest.raises(WorkloadError, match="batch belongs to the original, which was given"):
         lab.load(saved, work=small(), batch=2)
     with pytest.raises(WorkloadError, match="'resnet18-tiny' is no folder"):
