@@ -308,21 +308,13 @@ def _fits_int32(quantized: Tensor) -> bool:
 
 
 # torch counts the FLOPs only of its own operators; these are oneDNN's
+@register_flop_formula([CONVOLVE_IMAGES, torch.ops.onednn.qconv_pointwise], get_raw=True)
 def _convolution_flops(
-    qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any
+    qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any, **kwargs: Any
 ) -> int:
     return 2 * int(out_val.numel()) * int(qw.shape[1:].numel())
 
 
-def _linear_flops(
-    qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any
-) -> int:
+@register_flop_formula(torch.ops.onednn.qlinear_pointwise, get_raw=True)
+def _linear_flops(qx: Any, *args: Any, out_val: Any, **kwargs: Any) -> int:
     return 2 * int(qx.numel()) * int(out_val.shape[-1])
-
-
-for operator, formula in (
-    (torch.ops.onednn.qconv2d_pointwise, _convolution_flops),
-    (torch.ops.onednn.qconv_pointwise, _convolution_flops),
-    (torch.ops.onednn.qlinear_pointwise, _linear_flops),
-):
-    register_flop_formula(operator, get_raw=True)(formula)
