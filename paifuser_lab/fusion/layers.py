@@ -224,12 +224,11 @@ def unfuse_layer(layer: nn.Module) -> None:
 
 def packed_bytes(model: nn.Module) -> int:
     """The bytes of the packed weights of a model's fused layers, without the originals."""
-    on_cpu = [
-        layer
+    return sum(
+        layer.weight.nbytes
         for layer in model.modules()
         if isinstance(layer, FusedLayer) and layer.weight.device.type == "cpu"
-    ]
-    return sum(layer.weight.nbytes for layer in on_cpu)
+    )
 
 
 def kind_of(layer: nn.Module) -> str:
