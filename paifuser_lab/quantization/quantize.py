@@ -354,11 +354,8 @@ def _supported(
             f"none of the chosen layers can be in {wanted[layer]}; {describe(model, layer)}: "
             f"{reason}."
         )
-    with_weights = {
-        layer: reason
+    return supported, [
+        f"layer '{layer}' stays as it is: {reason}"
         for layer, reason in reasons.items()
         if channel_of(model.get_submodule(layer)) is not None
-    }
-    return supported, [
-        f"layer '{layer}' stays as it is: {reason}" for layer, reason in with_weights.items()
     ]
