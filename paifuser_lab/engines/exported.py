@@ -54,12 +54,11 @@ class Exported(Engine):
     def __init__(self, module: nn.Module, inputs: Inputs, count: int) -> None:
         super().__init__(module, inputs, count)
         inputs = _in_order(inputs)
-        self.sessions: dict[Any, Session] = {
-            _signature(inputs): self._export(inputs, open_batch=False)
-        }
+        signature = _signature(inputs)
+        self.sessions: dict[Any, Session] = {signature: self._export(inputs, open_batch=False)}
         # None: export with a dynamic batch failed
         self.open_sessions: dict[Any, Session | None] = {}
-        self.outputs = {_structure(inputs): _OutputStructure(module, inputs)}
+        self.outputs = {signature: _OutputStructure(module, inputs)}
         self.quick: dict[Any, tuple[Session, _OutputStructure]] = {}
         self.parts: dict[Any, Session | None] = {}  # None: its output is not the model's
         self.parts_s = 0.0
@@ -97,18 +96,18 @@ class Exported(Engine):
         """Find or open the session for these shapes, run it and restore the model's output
         structure.
         """
-        signature = key, _ = _signature(inputs)
-        if key not in self.outputs:
-            self.outputs[key] = _OutputStructure(self.module, inputs)
+        signature = _signature(inputs)
+        if signature not in self.outputs:
+            self.outputs[signature] = _OutputStructure(self.module, inputs)
         if signature not in self.sessions:
             if is_evaluating() and self.parts_s < MOST_PARTS_S:
                 began = time.perf_counter()
                 outputs = self._in_parts(signature, inputs)
                 self.parts_s += time.perf_counter() - began
                 if outputs is not None:
-                    return self.outputs[key].fill(outputs)
+                    return self.outputs[signature].fill(outputs)
             self._keep(signature, self._session_for(inputs))
-        session, structure = self.sessions[signature], self.outputs[key]
+        session, structure = self.sessions[signature], self.outputs[signature]
         if inputs.is_flat and not inputs.kwargs:
             self.quick[tuple((tensor.shape, tensor.dtype) for tensor in inputs.tensors)] = (
                 session,
@@ -168,8 +167,8 @@ class Exported(Engine):
 
 
 class _OutputStructure:
-    """The structure of a model's output, from one eager call: where its tensors go, and its
-    constants.
+    """The structure of a model's output, from one eager call: where its tensors go, and what else
+    it holds, such as sizes.
     """
 
     def __init__(self, module: nn.Module, inputs: Inputs) -> None:

@@ -42,6 +42,14 @@ class Inductor(Engine):
         if freeze:
             self.notes.append(_prepacked_note(lambda: self(*inputs.args, **inputs.kwargs)))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the compiled code, in which a copy would run with the original's weights."""
+        return {name: value for name, value in self.__dict__.items() if name != "compiled"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.compiled = torch.compile(_entry_of(self.module))
+
     def answer(self, inputs: Inputs) -> Any:
         """Run the compiled code; freezing is a global option, so it is set only during the call,
         which may compile.

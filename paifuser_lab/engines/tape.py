@@ -65,7 +65,10 @@ class Tape:
         """
         tape = _recorded(model, inputs)
         try:
-            tape._check(model, inputs.map(_changed))
+            other = inputs.map(_changed)
+            if not tape.equals(_recorded(model, other)):
+                raise StepError("it runs other operators for other inputs of the same shapes.")
+            tape._check_output(model, other)
         except PaifuserError:
             raise
         except Exception as error:  # of the model's own code
@@ -95,13 +98,8 @@ class Tape:
                 return tape
         raise StepError("it runs other operators at another length.")
 
-    def _check(self, model: nn.Module, other: Inputs) -> None:
-        """Raise unless other inputs run the same operators, and their replay the same output."""
-        if not self.equals(_recorded(model, other)):
-            raise StepError("it runs other operators for other inputs of the same shapes.")
-        self._check_output(model, other)
-
     def _check_output(self, model: nn.Module, other: Inputs, *length: int) -> None:
+        """Raise unless a replay for other inputs has the model's output."""
         fresh = other.clone()
         with _Escapes(model):
             expected = fresh(model)

@@ -40,14 +40,11 @@ BACKENDS: dict[str, tuple[Backend, ...]] = {"cpu": (onednn, mkl), "cuda": (cuda,
 
 def backends_for(layer: Any, *, has_residual: bool, activation: str) -> dict[str, Backend]:
     """The backends that support a layer on its device, by name; the one likely fastest first."""
-    known = BACKENDS.get(layer.weight.device.type, ())
-    named = (
-        (
-            backend.name_for(
-                layer, layer.weight.dtype, has_residual=has_residual, activation=activation
-            ),
-            backend,
+    dtype = layer.weight.dtype
+    return {
+        name: backend
+        for backend in BACKENDS.get(layer.weight.device.type, ())
+        if (
+            name := backend.name_for(layer, dtype, has_residual=has_residual, activation=activation)
         )
-        for backend in known
-    )
-    return {name: backend for name, backend in named if name}
+    }

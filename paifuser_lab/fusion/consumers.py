@@ -177,7 +177,7 @@ class Follower:
         reader, other = following
         if self.writes(reader) and reader.args[0] is not last:
             return (), None, "the sum is written into its other operand"
-        if any(self.writes(node) for node in self._between(call, reader)):
+        if self.is_written_between(call, (reader,)):
             return (), None, "something is written in place between the layer and the sum"
         return (*passed[1:], reader), other, ""
 
@@ -215,15 +215,9 @@ class Follower:
 
     def is_written_between(self, call: fx.Node, swallowed: tuple[fx.Node, ...]) -> bool:
         """Whether a node may write into a tensor between a call and the last one fused with it."""
-        return any(
-            self.writes(node)
-            for node in self._between(call, (call, *swallowed)[-1])
-            if node not in swallowed
-        )
-
-    def _between(self, first: fx.Node, last: fx.Node) -> list[fx.Node]:
         nodes = list(self.graph.nodes)
-        return nodes[nodes.index(first) + 1 : nodes.index(last)]
+        between = nodes[nodes.index(call) + 1 : nodes.index((call, *swallowed)[-1])]
+        return any(self.writes(node) for node in between if node not in swallowed)
 
 
 def passes_through(module: nn.Module) -> bool:

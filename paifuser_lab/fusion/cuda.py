@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from ..kernels import convolve_depthwise, convolve_pointwise, project
 from ..kernels.activation import ACTIVATIONS
-from ..kernels.depthwise import SIDES, STRIDES
 from ..model.formats import HALVES
 from ..model.layers import is_pointwise
+from ..quantization.layers.on_gpu import is_depthwise
 from .activation import NONE, Bound
 from .onednn import is_channels_last
 
@@ -28,28 +28,12 @@ def name_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: 
     ):
         return ""
     if isinstance(layer, nn.Conv2d) and layer.groups > 1:
-        return (
-            "CUDA depthwise"
-            if _is_depthwise(layer) and not (has_residual and activation != NONE)
-            else ""
-        )
+        is_padded_by_numbers = not isinstance(layer.padding, str)
+        has_kernel = is_padded_by_numbers and is_depthwise(layer) and layer.groups % 8 == 0
+        return "CUDA depthwise" if has_kernel and not (has_residual and activation != NONE) else ""
     if layer.weight.shape[0] % 8 or layer.weight.shape[1] % 8:
         return ""
     return "CUDA pointwise" if isinstance(layer, nn.Linear) or is_pointwise(layer) else ""
-
-
-def _is_depthwise(layer: nn.Conv2d) -> bool:
-    side, stride, padding = (
-        set(sizes) for sizes in (layer.kernel_size, layer.stride, layer.padding)
-    )
-    return (
-        layer.groups == layer.in_channels == layer.out_channels
-        and layer.groups % 8 == 0
-        and set(layer.dilation) == {1}
-        and len(side) == len(stride) == len(padding) == 1
-        and side < set(SIDES) | {0}
-        and stride < set(STRIDES) | {0}
-    )
 
 
 def pack(layer: nn.Module, weight: Tensor, x: Tensor) -> Tensor:

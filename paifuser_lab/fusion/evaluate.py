@@ -20,6 +20,7 @@ from ..model.formats import HALVES
 from ..model.watch import FAILED, watching
 from ..model.weights import answer_hash
 from ..progress import Progress
+from ..quantization.layers.layer import input_of
 from .backends import backends_for
 from .blocks import FusedBlock, Rewriting, rewrite, unfuse_block
 from .fallback import composing
@@ -75,7 +76,7 @@ class Evaluator:
 
         def enter(layer: str, args: Any, kwargs: Any) -> None:
             if self.inputs is not None and layer in joined:
-                self.inputs[layer] = _input(args, kwargs).clone()
+                self.inputs[layer] = input_of(args, kwargs).clone()
             is_site = (
                 not self.is_evaluating
                 and layer not in self.evaluations
@@ -95,7 +96,7 @@ class Evaluator:
                         self._evaluate_block(self.sites.views[layer], args, kwargs, output)
                         blocks.discard(layer)
                     else:
-                        self._evaluate(alone[layer], _input(args, kwargs), None)
+                        self._evaluate(alone[layer], input_of(args, kwargs), None)
             finally:
                 self.is_evaluating = False
 
@@ -306,12 +307,6 @@ class Evaluator:
 def timed(calls: Mapping[str, Callable[[], Any]], device: torch.device) -> dict[str, float]:
     """The ms of each call, timed in turn."""
     return in_turn(calls, device, SECONDS * len(calls))
-
-
-def _input(args: Any, kwargs: Any) -> Tensor:
-    """The input of a call of a layer, which may be by name."""
-    given: Tensor = args[0] if args else kwargs["input"]
-    return given
 
 
 def _cloned(values: Any) -> Any:

@@ -176,20 +176,20 @@ def _record_of(
 ) -> Fusion:
     """The record of a site."""
     standing, reason = _standing(site, evaluation, switches)
-    parts = [
-        site.kind,
-        *(["batch-norm"] if site.layer in norms else []),
-        *(["residual"] if site.has_residual else []),
-    ]
-    parts += [] if site.activation == NONE else [site.activation]
     seen = evaluation or Evaluation()
     has_added = site.product is not None and site.product.added is not None
-    parts[1:1] = ["sum"] if has_added else []
+    parts = (
+        site.kind,
+        "sum" if has_added else "",
+        "batch-norm" if site.layer in norms else "",
+        "residual" if site.has_residual else "",
+        site.activation if site.activation != NONE else "",
+    )
     passes = site.has_residual + has_added + (site.activation != NONE)
     own = tuple(layer for layer in (norms.get(site.layer),) if layer)
     return Fusion(
         layers=(site.layer, *own, *(layer for layer in site.modules if layer not in own)),
-        pattern=" + ".join(parts),
+        pattern=" + ".join(filter(None, parts)),
         runs=seen.backend if standing == "fused" else "",
         standing=standing,
         reason=reason,

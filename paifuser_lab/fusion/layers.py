@@ -119,15 +119,16 @@ class FusedLayer(nn.Module):
             and ready.pointer == weight.data_ptr()
             and ready.bias is self.bias
         ):
-            backend = self._backend(residual is not None, activation)
+            has_residual = residual is not None
+            backend = self._backend(has_residual, activation)
             if backend is None or not self._takes(x, residual):
                 return None
             if len(known) >= MOST_READY:
                 known.clear()
-            ready = self._bound(
-                backend, x, activation, has_residual=residual is not None, known=known
-            )
-            known[key] = ready
+            state = weight._version, weight.data_ptr()
+            packed = self._packed_by(backend, x, known)
+            call = backend.bind(self, weight, packed, x, activation, has_residual=has_residual)
+            ready = known[key] = Ready(weight, *state, self.bias, output_shape(self, x), call)
         return ready if residual is None or _fits(residual, x, ready.shape) else None
 
     def _takes(self, x: Tensor, residual: Tensor | None) -> bool:
@@ -142,27 +143,6 @@ class FusedLayer(nn.Module):
             and x.device == weight.device
             and x.numel() > 0
         )
-
-    def _bound(
-        self,
-        backend: Backend,
-        x: Tensor,
-        activation: str,
-        *,
-        has_residual: bool,
-        known: dict[Any, Ready],
-    ) -> Ready:
-        weight = self.weight
-        state = weight._version, weight.data_ptr()
-        call = backend.bind(
-            self,
-            weight,
-            self._packed_by(backend, x, known),
-            x,
-            activation,
-            has_residual=has_residual,
-        )
-        return Ready(weight, *state, self.bias, output_shape(self, x), call)
 
     def _packed_by(self, backend: Backend, x: Tensor, ready: dict[Any, Ready]) -> Any:
         weight = self.weight
@@ -244,12 +224,11 @@ def unfuse_layer(layer: nn.Module) -> None:
 
 def packed_bytes(model: nn.Module) -> int:
     """The bytes of the packed weights of a model's fused layers, without the originals."""
-    on_cpu = [
-        layer
+    return sum(
+        layer.weight.nbytes
         for layer in model.modules()
         if isinstance(layer, FusedLayer) and layer.weight.device.type == "cpu"
-    ]
-    return sum(layer.weight.nbytes for layer in on_cpu)
+    )
 
 
 def kind_of(layer: nn.Module) -> str:

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from ..model.layers import is_pointwise
 from .activation import ACTIVATIONS, NONE, Bound
-from .onednn import is_channels_last, linear_flops
+from .onednn import can_follow, is_channels_last, linear_flops
 
 ops = torch.ops.mkl
 
@@ -22,21 +22,16 @@ ops = torch.ops.mkl
 def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
     """The backend's name if it supports this, else ''.
 
-    It supports what oneDNN supports, so that both can be timed at each site.
+    After a layer it supports what oneDNN supports, so that both can be timed at each site.
     """
     can = (
         torch._C.has_mkl
         and hasattr(ops, "_mkl_linear")
         and dtype is torch.float32
-        and activation in ACTIVATIONS
+        and (isinstance(layer, nn.Linear) or is_pointwise(layer))
     )
-    if isinstance(layer, nn.Linear):
-        return "MKL" if can and not (has_residual and activation != NONE) else ""
-    return (
-        "MKL"
-        if can and is_pointwise(layer) and not (has_residual and activation not in (NONE, "relu"))
-        else ""
-    )
+    is_joined = can_follow(layer, has_residual=has_residual, activation=activation)
+    return "MKL" if can and is_joined else ""
 
 
 def pack(layer: Any, weight: Tensor, x: Tensor) -> tuple[Tensor, int]:

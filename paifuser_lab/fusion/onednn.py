@@ -20,14 +20,16 @@ ops = torch.ops.mkldnn
 
 
 def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """The backend's name if there is an operator, else ''.
+    """The backend's name if there is an operator, else ''."""
+    can = torch._C._has_mkldnn and computes_in(dtype)
+    is_joined = can_follow(layer, has_residual=has_residual, activation=activation)
+    return "oneDNN" if can and is_joined else ""
 
-    Only relu can follow a sum, and nothing the sum of a linear layer.
-    """
-    if not torch._C._has_mkldnn or not computes_in(dtype) or activation not in ACTIVATIONS:
-        return ""
+
+def can_follow(layer: nn.Module, *, has_residual: bool, activation: str) -> bool:
+    """Whether they can: only relu follows a sum, and nothing the sum of a linear layer."""
     after_sums = (NONE,) if isinstance(layer, nn.Linear) else (NONE, "relu")
-    return "oneDNN" if not has_residual or activation in after_sums else ""
+    return activation in (after_sums if has_residual else ACTIVATIONS)
 
 
 def computes_in(dtype: torch.dtype) -> bool:

@@ -62,16 +62,11 @@ def calibrate(
             histograms[layer].count(values)
 
     _observe(model, runs, names, widen, of)
-    if how == "min-max":
-        return {
-            layer: Range(histogram.low, histogram.high) for layer, histogram in histograms.items()
-        }
-    _observe(model, runs, names, count, of)
+    if how != "min-max":
+        _observe(model, runs, names, count, of)
     clip = _percentile if how == "percentile" else _least_error
     return {
-        layer: clip(histogram)
-        if histogram.counts is not None
-        else Range(histogram.low, histogram.high)
+        layer: Range(histogram.low, histogram.high) if histogram.counts is None else clip(histogram)
         for layer, histogram in histograms.items()
     }
 

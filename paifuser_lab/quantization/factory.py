@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..model.formats import AUTOCAST, FLOATS, Quantized, Range, format_of, integer_bits
+from ..model.formats import AUTOCAST, FLOATS, Quantized, Range, integer_bits
 from ..model.layers import CONVOLUTIONS, channel_of, is_altered, is_linear, is_pointwise
 from .layers import on_gpu
 from .layers.fp8 import Fp8Linear, device_obstacle
@@ -79,7 +79,6 @@ def quantized_layer(
     if name == "fp8":
         return Fp8Linear(layer)
     if name != "int8":
-        format_of(name)
         of_weights = EmbeddingWeightsOnly if isinstance(layer, nn.Embedding) else WeightsOnly
         channel = channel_of(layer)
         assert channel is not None

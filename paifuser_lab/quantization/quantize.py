@@ -175,11 +175,7 @@ def quantize_weights(model: nn.Module, chosen: Mapping[str, str]) -> list[str]:
     for layer, name in chosen.items():
         replace_layer(model, layer, quantized_layer(model.get_submodule(layer), name))
     tie(model, shared)
-    return (
-        [f"{counted(len(chosen), 'layer')} in lower precision, rounded without data"]
-        if chosen
-        else []
-    )
+    return [f"{counted(len(chosen), 'layer')} in lower precision, rounded without data"]
 
 
 def _fold_into(work: Workload, model: nn.Module, layers: Sequence[str]) -> list[str]:
@@ -354,11 +350,8 @@ def _supported(
             f"none of the chosen layers can be in {wanted[layer]}; {describe(model, layer)}: "
             f"{reason}."
         )
-    with_weights = {
-        layer: reason
+    return supported, [
+        f"layer '{layer}' stays as it is: {reason}"
         for layer, reason in reasons.items()
         if channel_of(model.get_submodule(layer)) is not None
-    }
-    return supported, [
-        f"layer '{layer}' stays as it is: {reason}" for layer, reason in with_weights.items()
     ]

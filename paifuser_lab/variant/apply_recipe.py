@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..engines import Engine
 from ..engines.threads import faster_threads
 from ..errors import MeasureError, PaifuserError, StepError, StoppedError, first_line
 from ..machine import threads
@@ -46,6 +47,11 @@ def apply(
     the steps that are done.
     """
     work, recipe = workload_of(work), checked_recipe(recipe)
+    if recipe.steps and isinstance(work.model, Engine) and type(work.model) is not Engine:
+        raise StepError(
+            f"{work.name} runs in {work.model.title}, and no step can follow an engine; apply the "
+            "steps to the original, with 'backend' last."
+        )
     reference = work.output()
     keys = prefix_keys(work, recipe, reference)
     done, variant = longest_cached(work.variants, keys)

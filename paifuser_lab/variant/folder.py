@@ -43,6 +43,7 @@ from ..errors import FileError, PaifuserError, RecipeError, first_line
 from ..model.tensors import tensors_in
 from ..model.weights import answer_hash, load_weights, save_weights
 from ..quantization import QuantizedLayer, reduce_ranges
+from ..quantization.float_formats import computes_in_16_bits
 from ..records import Manifest, Measurement, Origin, Record, SavedModel, SavedStep, Sketch
 from ..steps import Draft, Step, step_names
 from ..steps.pool import NOT_HERE
@@ -67,7 +68,6 @@ GIVE = "If you have the original, give it: load(folder, work=original)."
 # The allowed change of the output; other versions of torch and processors sum in another order.
 ALLOWED = 1e-2
 ALLOWED_IN_FEW_BITS = 0.1
-MOST_BITS = 4  # bytes per number; smaller formats have few bits
 SHADOWS = 32  # numbers of a sketch
 MOST_NUMBERS = 1 << 14  # per tensor
 
@@ -354,20 +354,20 @@ def _check_output(folder: SavedFolder, draft: Draft) -> None:
             f"({first_line(error).rstrip('.')}). {_changed(draft.work)}"
         ) from error
     gap = difference(folder.saved.sketch, sketch)
-    if gap is not None and not gap <= _allowed(draft.module):
+    if gap is not None and not gap <= _allowed(draft):
         raise FileError(
             f"{folder.path} loads, but its output for the example inputs differs by {gap:.1e} "
             f"from that when it was saved (with torch {folder.torch}). {_changed(draft.work)}"
         )
 
 
-def _allowed(module: nn.Module) -> float:
+def _allowed(draft: Draft) -> float:
     is_rounded = any(
         isinstance(layer, QuantizedLayer) or getattr(layer, "is_onnx_file", False)
-        for layer in module.modules()
+        for layer in draft.module.modules()
     )
-    has_few_bits = any(
-        weight.is_floating_point() and weight.itemsize < MOST_BITS for weight in module.parameters()
+    has_few_bits = computes_in_16_bits(draft.module) or getattr(
+        draft.model, "computes_in_bf16", False
     )
     return ALLOWED_IN_FEW_BITS if is_rounded or has_few_bits else ALLOWED
 
@@ -392,11 +392,13 @@ def sketch_of(work: Workload, model: nn.Module) -> Sketch | None:
 
 
 def difference(saved: Sketch, now: Sketch | None) -> float | None:
-    """The estimated relative L2 distance of two outputs; None if their inputs differ."""
+    """The estimated relative L2 distance of two outputs; None if it is not known."""
     if now is None or now.inputs != saved.inputs:
         return None
     if now.answer == saved.answer:
         return 0.0
+    if not all(map(math.isfinite, saved.norms)):  # of an earlier version
+        return None
     forms = [(one.shapes, [len(shadow) for shadow in one.shadows]) for one in (saved, now)]
     if forms[0] != forms[1]:
         return math.inf
@@ -407,9 +409,10 @@ def difference(saved: Sketch, now: Sketch | None) -> float | None:
 
 
 def _numbers(leaf: Tensor) -> Tensor:
-    """The tensor's numbers; of a large tensor a sample at even distances."""
+    """The tensor's numbers, 0 for an infinity; of a large tensor a sample at even distances."""
     flat = (torch.view_as_real(leaf) if leaf.is_complex() else leaf).detach().cpu().reshape(-1)
-    return flat[:: max(1, flat.numel() // MOST_NUMBERS)][:MOST_NUMBERS].double()
+    sample = flat[:: max(1, flat.numel() // MOST_NUMBERS)][:MOST_NUMBERS].double()
+    return sample.masked_fill(sample.isinf(), 0.0)  # inf - inf is no distance
 
 
 def _signs(count: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from importlib.util import find_spec
 from typing import Any
 
@@ -77,6 +78,7 @@ class Structured(nn.Module):
             "twice the same": lambda: (y, y),
             "truths": lambda: y > 0,
             "a scalar": lambda: y.sum(),
+            "sizes": lambda: (y, x.shape[0]),
         }
         return (
             outputs[self.shape]()
@@ -97,6 +99,15 @@ def test_outputs_have_the_models_structure_types_and_constants(engine: str, shap
         assert_same(engine_model(x), model(x))
         other = torch.randn(3, 4)
         assert_same(engine_model(other), model(other))
+
+
+@of_each_kind
+def test_sizes_in_the_output_are_those_of_the_call(engine: str) -> None:
+    model = Structured("sizes").eval()
+    engine_model = build_engine(engine, model, Inputs.of(torch.randn(3, 4)), 1)
+    with torch.no_grad():
+        for rows in (3, 5, 3):
+            assert_same(engine_model(x := torch.randn(rows, 4)), model(x))
 
 
 @of_each_kind
@@ -415,6 +426,23 @@ def test_many_models_of_one_class_are_all_compiled(monkeypatch: pytest.MonkeyPat
         x = torch.randn(1, 2)
         assert_same(engine_model(x), model(x).detach())
     assert len(compiled) == 12, "a second call compiles nothing"
+    torch._dynamo.reset()
+
+
+def test_a_copy_of_a_compiled_model_runs_with_its_own_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = torch.compile
+    monkeypatch.setattr(inductor.torch, "compile", lambda function: real(function, backend="eager"))
+    x = torch.randn(1, 2)
+    engine_model = build_engine("inductor", nn.Linear(2, 2).eval(), Inputs.of(x), 1)
+    copied = copy.deepcopy(engine_model)
+    with torch.no_grad():
+        expected = copied(x)
+        for weight in copied.parameters():
+            weight.mul_(2)
+        assert_same(copied(x), copied.module(x))
+        assert_same(engine_model(x), expected)
     torch._dynamo.reset()
 
 

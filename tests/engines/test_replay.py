@@ -227,3 +227,11 @@ def test_a_saved_variant_is_replayed_when_it_is_loaded(tmp_path: Any) -> None:
     assert isinstance(loaded.model, Replay)
     with torch.no_grad():
         assert torch.equal(loaded.model(x), variant.model(x))
+
+
+def test_no_step_follows_an_engine_that_was_saved(tmp_path: Any) -> None:
+    work = Workload(Small(), images(2), name="small")
+    folder = lab.apply(work, Recipe([{"backend": "replay"}])).save(tmp_path / "mine")
+    refused = "small · replay runs in Replayed torch, and no step can follow an engine; apply the"
+    with pytest.raises(StepError, match=refused):
+        lab.apply(lab.load(folder, work=work), Recipe([{"precision": "int8-weights"}]))

@@ -5,6 +5,7 @@ format a click gives them.
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from paifuser_lab.quantization.calibration import _Histogram
 from paifuser_lab.quantization.layers import on_gpu
 from paifuser_lab.quantization.quantize import spans_of
 from paifuser_lab.variant.cache import _module_bytes
+from tests.support.models import Viewed, images
 from tests.support.precision import chosen, error
 
 
@@ -126,6 +128,21 @@ def test_an_int8_layer_is_the_plain_layer_on_rounded_numbers(name):
         assert error(made(inputs), twin(span.rounded(inputs))) < 1e-5
         assert error(made(inputs), layer(inputs)) < 0.05
         assert torch.equal(made.weight, twin.weight)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_an_int8_layer_is_pickled(name):
+    make, shape = LAYERS[name]
+    made, inputs = quantized_layer(make(), "int8", Range(-1.0, 1.0)), torch.randn(shape)
+    with torch.no_grad():
+        assert torch.equal(pickle.loads(pickle.dumps(made))(inputs), made(inputs))
+
+
+@pytest.mark.parametrize("layers", [{}, {"two": "fp32"}, {"head": "fp32"}], ids=str)
+def test_a_model_may_view_what_comes_of_a_convolution_in_int8(layers):
+    work = Workload(Viewed(), images())
+    variant = chosen(work, default="int8", layers=layers)
+    assert error(variant.model(work.inputs.args[0]), work.output()) < 0.08
 
 
 @given(

@@ -37,7 +37,7 @@ from paifuser_lab.quantization.qat.straight_through import (
     rounded_weight,
     step_weight,
 )
-from tests.support.models import enliven
+from tests.support.models import Viewed, enliven, images
 from tests.support.precision import error
 
 
@@ -354,6 +354,17 @@ def test_before_training_a_model_is_what_precision_makes_of_it():
         )
         placed = lab.apply(bare, Recipe([{"precision": {"default": "int8"}}]))
         assert torch.equal(answer(bare, learning(bare).model), answer(bare, placed.model))
+
+
+def test_a_model_may_view_what_comes_of_a_convolution_in_training():
+    work = Workload(Viewed(), images())
+    learners = learning(work)
+    with_gradients = answer(work, learners.model)
+    with torch.no_grad():
+        trained = answer(work, learners.model)
+        learners.convert()
+        assert torch.equal(trained, answer(work, learners.model))
+        assert torch.equal(with_gradients, trained)
 
 
 def test_layers_that_read_one_answer_share_the_range_they_learn():

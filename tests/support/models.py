@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.workload import UNSEEN, Inputs, Workload
@@ -125,6 +126,19 @@ class Scaled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.line(x) * self.scale
+
+
+class Viewed(nn.Module):
+    """A linear layer reads its convolutions through `view`, which takes no other layout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.head = nn.Linear(8 * 4 * 4, 5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        seen = F.max_pool2d(F.relu(self.two(F.relu(self.one(images)))), 2)
+        return self.head(seen.view(seen.size(0), -1))
 
 
 class Conv1D(nn.Module):

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, WorkloadError
 from paifuser_lab.model.weights import answer_hash, load_weights, save_weights, weights_hash
 from paifuser_lab.pruning.groups import removal
+from paifuser_lab.records import SavedModel
 from paifuser_lab.steps import Draft, Step
 from paifuser_lab.variant import folder, trial
 from paifuser_lab.workload import running
@@ -531,6 +532,8 @@ def test_a_missing_folder_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_options_that_would_be_lost_are_refused(saved: Path) -> None:
     with pytest.raises(FileError, match="has weights of its own"):
         lab.load(saved, weights="w.safetensors")
+    with pytest.raises(FileError, match="has weights of its own; leave `trained` out"):
+        lab.load(saved, trained=True)
     with pytest.raises(WorkloadError, match="batch belongs to the original, which was given"):
         lab.load(saved, work=small(), batch=2)
     with pytest.raises(WorkloadError, match="'resnet18-tiny' is no folder"):
@@ -581,6 +584,24 @@ def test_changed_code_is_reported_even_if_the_weights_fit(builder: Any, tmp_path
         match=r"loads, but its output for the example inputs differs by .* Load it with the code",
     ):
         lab.load(tmp_path / "saved", trust=True)
+
+
+@pytest.mark.parametrize(
+    ("step", "is_loaded"), [("fold", False), ({"precision": "amp-bf16"}, True)], ids=str
+)
+def test_what_computes_in_16_bits_may_differ_by_more(
+    step: Any, is_loaded: bool, tmp_path: Path
+) -> None:
+    work, structure = small(), tmp_path / "structure.json"
+    lab.apply(work, Recipe([step])).save(tmp_path)
+    saved = SavedModel.load(structure)
+    assert saved.sketch is not None
+    moved = tuple(number + 2e-2 * saved.sketch.norms[0] for number in saved.sketch.shadows[0])
+    sketch = saved.sketch.model_copy(update={"answer": "another", "shadows": (moved,)})
+    saved.model_copy(update={"sketch": sketch}).save(structure)
+    rewrite_manifest(tmp_path)
+    with nullcontext() if is_loaded else pytest.raises(FileError, match=r"differs by 2\.0e-02"):
+        lab.load(tmp_path, work=work)
 
 
 def test_options_of_a_function_are_not_taken_from_a_file(builder: Any, tmp_path: Path) -> None:
@@ -757,3 +778,18 @@ def test_a_sketch_estimates_the_distance_of_outputs() -> None:
         assert estimate == pytest.approx(expected, rel=0.6)
     longer = {"answer": "another", "shadows": ((*original.shadows[0], 0.0),)}
     assert folder.difference(original.model_copy(update=longer), original) == math.inf
+
+
+def test_a_sketch_of_infinities_estimates_the_distance_of_the_other_numbers() -> None:
+    class Masked(Small):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return super().forward(images).masked_fill(torch.arange(5) == 1, -math.inf)
+
+    work = Workload(Masked(), images())
+    original = folder.sketch_of(work, work.model)
+    with torch.no_grad():
+        work.model.head.weight.mul_(1.001)
+    changed = folder.sketch_of(work, work.model)
+    assert 0 < folder.difference(original, changed) < 1e-2
+    earlier = original.model_copy(update={"norms": (math.inf,)})
+    assert folder.difference(earlier, changed) is None

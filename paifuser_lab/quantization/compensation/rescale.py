@@ -20,6 +20,7 @@ from ...model.dataflow import Dataflow
 from ...model.graph import Graph, Operation
 from ...model.layers import CONVOLUTIONS, is_altered
 from ...records import counted
+from ..neighbours import PRODUCTS
 from .context import Context, Outcome, read_layer_data
 from .operands import groups_of
 
@@ -54,18 +55,15 @@ def _pairs(context: Context) -> tuple[list[tuple[str, str]], int]:
     """Chosen layers that one other of their kind alone reads; how many have a clamp between."""
     pairs: list[tuple[str, str]] = []
     clamped = 0
+    modules = {layer: context.model.get_submodule(layer) for layer in context.chosen}
     for kinds, passes in (
         (CONVOLUTIONS, (*RELUS, *CLAMPS)),
         ((nn.Linear,), (*RELUS, *CLAMPS, *SHAPES)),
     ):
-        modules = {layer: context.model.get_submodule(layer) for layer in context.chosen}
-        widths = {
+        once = {
             layer: module.weight.shape[0]
             for layer, module in modules.items()
-            if isinstance(module, kinds)
-        }
-        once = {
-            layer: width for layer, width in widths.items() if context.graph.entries[layer] == 1
+            if isinstance(module, kinds) and context.graph.entries[layer] == 1
         }
         for layer, readers in sole_consumers(
             context.graph, once, PRODUCTS, passes, set(once)
@@ -180,7 +178,6 @@ def _move(norm: Any, readers: list[Any], peak: Tensor) -> None:
             layer.weight.mul_(factors)
 
 
-PRODUCTS = ("convolution", "addmm", "mm", "linear")
 RELUS = ("relu", "relu_")
 CLAMPS = ("hardtanh", "hardtanh_")
 SHAPES = ("view", "_unsafe_view", "detach", "alias")

@@ -51,7 +51,8 @@ def _batches(context: Context) -> Iterator[list[str]]:
         module: Any = context.model.get_submodule(layer)
         if not (isinstance(module, CONVOLUTIONS) or is_linear(module)):
             continue
-        size = 4 * groups_of(module) * (module.weight.numel() // _outputs(module)) ** 2
+        columns = module.weight.numel() // module.weight.shape[channel_of(module) or 0]
+        size = 4 * groups_of(module) * columns**2
         if batch and size > room:
             yield batch
             batch, room = [], MAX_BYTES
@@ -86,10 +87,6 @@ def _rounded(context: Context, layer: str, hessian: Tensor, rows: int) -> Quanti
     return round_to_hessian(
         hessian, rows, weight.float(), quantize(weight.float(), bits, channel=channel), bits
     )
-
-
-def _outputs(module: Any) -> int:
-    return int(module.weight.shape[channel_of(module) or 0])
 
 
 # of the mean of the Hessian's diagonal: weights that the data hardly constrains keep their value

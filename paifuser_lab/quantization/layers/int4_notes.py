@@ -12,6 +12,7 @@ from ...model.tensors import tensors_in
 from ...model.watch import watching
 from ...records import counted
 from ...workload import Workload, running
+from .layer import input_of
 from .weights_only import FEW_ROWS, WeightsOnly
 
 MAX_NAMES = 3
@@ -31,8 +32,8 @@ def int4_notes(work: Workload, model: nn.Module, chosen: Collection[str]) -> lis
 
     def enter(name: str, args: Any, kwargs: Any) -> None:
         if name in layers:
-            x = args[0] if args else next(iter(kwargs.values()))
-            (few if layers[name].has_few_rows(x) else many).add(name)
+            has_few = layers[name].has_few_rows(input_of(args, kwargs))
+            (few if has_few else many).add(name)
 
     with watching(model, enter, lambda layer, output: None):
         output = _output(work, model)

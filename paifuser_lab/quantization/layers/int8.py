@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.ao.quantization.fx._decomposed
 from torch import Tensor, nn
+from torch._prims_common import suggest_memory_format
 from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
@@ -168,7 +169,6 @@ class Int8Convolution(Int8Layer):
         self, layer: Any, span: Range, numbers: Quantized | None = None, *, bits: int = 8
     ) -> None:
         super().__init__(layer, numbers or quantize(layer.weight, bits), span)
-        count = len(layer.kernel_size)
         padding = paddings(layer)
         assert padding is not None
         self.kernel_size, self.stride, self.dilation, self.groups = (
@@ -179,7 +179,7 @@ class Int8Convolution(Int8Layer):
         )
         self.padding = padding
         self.in_channels, self.out_channels = layer.in_channels, layer.out_channels
-        self._operator = CONVOLVE_IMAGES if count == 2 else torch.ops.onednn.qconv_pointwise
+        self.is_channels_last = suggest_memory_format(layer.weight) is not torch.contiguous_format
 
     def product(self, x: Tensor, weight: Tensor) -> Tensor:
         convolve = CONVOLVE[weight.ndim]
@@ -187,10 +187,16 @@ class Int8Convolution(Int8Layer):
 
     def multiply(self, quantized: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
         is_single = quantized.ndim == self.values.ndim - 1
-        quantized = quantized.unsqueeze(0) if is_single else quantized
+        batch = quantized.unsqueeze(0) if is_single else quantized
+        output = self._convolved(batch, scale, zero, dtype)
+        # oneDNN writes channels-last; the model may view its floats as it does those of its layer
+        if dtype != torch.uint8 and not self.is_channels_last:
+            output = output.contiguous()
+        return output.squeeze(0) if is_single else output
+
+    def _convolved(self, quantized: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
         if on_gpu.takes(self, quantized):
-            on_device = on_gpu.multiply(self, quantized, scale, zero, dtype)
-            return on_device.squeeze(0) if is_single else on_device
+            return on_gpu.multiply(self, quantized, scale, zero, dtype)
         geometry = list(self.stride), list(self.padding), list(self.dilation), self.groups
         packed = self._packed_weight(
             lambda: torch.ops.onednn.qconv_prepack(
@@ -203,18 +209,18 @@ class Int8Convolution(Int8Layer):
             )
         )
         if not packed:
-            floats = self._in_floats(quantized, scale, zero, dtype)
-            return floats.squeeze(0) if is_single else floats
+            return self._in_floats(quantized, scale, zero, dtype)
         # in one and three dimensions the operator does not fuse a clamp
-        has_clamp = self._operator is CONVOLVE_IMAGES
+        has_clamp = self.values.ndim == 4
+        convolve = CONVOLVE_IMAGES if has_clamp else torch.ops.onednn.qconv_pointwise
         operation, scalars = self.requantization.post_operation if has_clamp else ("none", [])
         arguments = quantized, self.span.scale, self.span.zero, *packed, self.bias, *geometry
-        output: Tensor = self._operator(
+        output: Tensor = convolve(
             *arguments, scale, zero, self._write_dtype(dtype), operation, scalars, ""
         ).to(dtype)
         if not has_clamp and dtype == torch.uint8:
             output.clamp_(*self.requantization.quantized_clamp)
-        return output.squeeze(0) if is_single else output
+        return output
 
 
 class Int8Linear(Int8Layer):
@@ -302,21 +308,13 @@ def _fits_int32(quantized: Tensor) -> bool:
 
 
 # torch counts the FLOPs only of its own operators; these are oneDNN's
+@register_flop_formula([CONVOLVE_IMAGES, torch.ops.onednn.qconv_pointwise], get_raw=True)
 def _convolution_flops(
-    qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any
+    qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any, **kwargs: Any
 ) -> int:
     return 2 * int(out_val.numel()) * int(qw.shape[1:].numel())
 
 
-def _linear_flops(
-    qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any
-) -> int:
+@register_flop_formula(torch.ops.onednn.qlinear_pointwise, get_raw=True)
+def _linear_flops(qx: Any, *args: Any, out_val: Any, **kwargs: Any) -> int:
     return 2 * int(qx.numel()) * int(out_val.shape[-1])
-
-
-for operator, formula in (
-    (torch.ops.onednn.qconv2d_pointwise, _convolution_flops),
-    (torch.ops.onednn.qconv_pointwise, _convolution_flops),
-    (torch.ops.onednn.qlinear_pointwise, _linear_flops),
-):
-    register_flop_formula(operator, get_raw=True)(formula)

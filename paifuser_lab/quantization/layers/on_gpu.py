@@ -46,7 +46,7 @@ def obstacle(layer: Any) -> str | None:
         return "on a GPU there are kernels only for 2d convolutions"
     elif _is_pointwise(layer):
         widths = (layer.in_channels, layer.out_channels)
-    elif _is_depthwise(layer):
+    elif is_depthwise(layer):
         widths = (layer.groups,)
     else:
         return (
@@ -109,7 +109,8 @@ def _is_pointwise(layer: Any) -> bool:
     return {*layer.kernel_size, *layer.stride, layer.groups} == {1} and _padding(layer) == {0}
 
 
-def _is_depthwise(layer: Any) -> bool:
+def is_depthwise(layer: Any) -> bool:
+    """Whether it is a depthwise convolution of a side and a stride that the kernels have."""
     side, stride, padding = set(layer.kernel_size), set(layer.stride), _padding(layer)
     is_single = layer.groups == layer.in_channels == layer.out_channels and set(layer.dilation) == {
         1

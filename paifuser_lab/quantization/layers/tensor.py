@@ -43,12 +43,10 @@ class Int8Tensor(Tensor):
         self.has_views = False
 
     def dequantized(self) -> Tensor:
-        """The float tensor that it represents."""
-        return (
-            dequantize_values(self.quantized, self.span, self.dtype)
-            if self.written is None
-            else self.written
-        )
+        """The float tensor that it represents, which a model may view."""
+        if self.written is not None:
+            return self.written
+        return dequantize_values(self.quantized.contiguous(), self.span, self.dtype)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return (
@@ -113,6 +111,8 @@ def on_quantized(*operators: Any) -> Callable[[OnQuantized], OnQuantized]:
     aten.alias.default,
 )
 def _moved(tensor: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
+    if func is aten.view.default:
+        func = aten.reshape.default  # a convolution's output is channels-last
     view = Int8Tensor(func(tensor.quantized, *args, **kwargs), tensor.span, tensor.dtype)
     tensor.has_views = view.has_views = True
     return view

@@ -74,15 +74,8 @@ def prepare(
 ) -> QatModel:
     """Replace the chosen layers by trainable quantized ones; each must support its format."""
     int8 = [layer for layer, name in chosen.items() if name == "int8"]
-    norms = (
-        {
-            layer: norm
-            for layer, norm in plan_fold(model, trace_graph(work, model)).pairs
-            if layer in int8
-        }
-        if int8
-        else {}
-    )
+    pairs = plan_fold(model, trace_graph(work, model)).pairs
+    norms = {layer: norm for layer, norm in pairs if layer in int8}
     folded = copy.deepcopy(model)
     fold(folded, norms.items())
     spans = spans_of(work, folded, int8, calibration)

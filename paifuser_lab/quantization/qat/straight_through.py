@@ -62,25 +62,12 @@ def rounded(x: Tensor, powers: Tensor, span: Range) -> Tensor:
     return output
 
 
-class _RoundedStraight(torch.autograd.Function):
-    """Rounds to the nearest integer; the gradient is that of the identity."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
-        return values.round()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return gradients[0]
-
-
 def rounded_weight(weight: Tensor, scales: Tensor, bits: int, *, channel: int) -> Tensor:
     """The weight as `formats.with_scales` rounds it; gradients flow to it and to its scales."""
     limit = most_steps(bits)
     rows = weight.transpose(0, channel)
-    integers: Tensor = _RoundedStraight.apply(
-        rows.reshape(*scales.shape, -1) / scales.unsqueeze(-1)
-    )  # type: ignore[no-untyped-call]
+    steps = rows.reshape(*scales.shape, -1) / scales.unsqueeze(-1)
+    integers = instead(steps, steps.detach().round())
     return (
         (integers.clamp(-limit, limit) * scales.unsqueeze(-1))
         .reshape(rows.shape)
