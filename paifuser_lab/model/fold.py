@@ -82,7 +82,7 @@ def _folded_transposed(layer: nn.modules.conv._ConvTransposeNd, norm: Any) -> nn
         offset = norm.running_mean if layer.bias is None else norm.running_mean - layer.bias
         shift = -offset * scale if norm.bias is None else norm.bias - offset * scale
         by_group = scale.reshape(groups, 1, -1, *[1] * (layer.weight.dim() - 2))
-        weight = (layer.weight.unflatten(0, (groups, -1)) * by_group).flatten(0, 1)
+        weight = (torch.unflatten(layer.weight, 0, (groups, -1)) * by_group).flatten(0, 1)
         folded.weight = nn.Parameter(weight.to(layer.weight.dtype), layer.weight.requires_grad)
         folded.bias = nn.Parameter(shift.to(layer.weight.dtype), layer.weight.requires_grad)
     return folded
