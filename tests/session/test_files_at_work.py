@@ -8,8 +8,6 @@ import errno
 import fcntl
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ from paifuser_lab.model.weights import save_weights, weights_hash
 from paifuser_lab.training.resume import Checkpoint, CheckpointFile
 from paifuser_lab.variant import folder
 from tests.support.models import Small, images
+from tests.support.processes import python
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.timeout(60)]
 
@@ -48,15 +47,6 @@ with replacing(sys.argv[1]) as temporary:
 
 def variant() -> lab.Variant:
     return lab.apply(lab.Workload(Small(), images(), name="small"), Recipe([]))
-
-
-def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
 
 
 def save_fails(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
@@ -134,7 +124,8 @@ def test_training_continues_if_a_checkpoint_does_not_fit_on_the_disk(
 def test_a_save_removes_leftovers_of_a_killed_save_but_not_of_a_running_one(
     tmp_path: Path,
 ) -> None:
-    assert run(KILLED, tmp_path / "saved").returncode == -signal.SIGKILL
+    ended = python("-c", KILLED, tmp_path / "saved", check=False)
+    assert ended.returncode == -signal.SIGKILL
     (leftover,) = tmp_path.iterdir()
     (tmp_path / ".saved.mine").mkdir()
     with folder.staged(tmp_path / "saved") as staging:
@@ -149,7 +140,8 @@ def test_what_a_library_left_beside_a_killed_file_is_removed_by_the_next_write(
     tmp_path: Path,
 ) -> None:
     target = tmp_path / "weights.safetensors"
-    assert run(KILLED_BESIDE_ANOTHER_FILE, target).returncode == -signal.SIGKILL
+    ended = python("-c", KILLED_BESIDE_ANOTHER_FILE, target, check=False)
+    assert ended.returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 1
     _files.write_text(target, "whole")
     assert list(tmp_path.iterdir()) == [target]
