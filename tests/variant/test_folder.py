@@ -19,7 +19,6 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Variant, Workload, steps
-from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, WorkloadError
 from paifuser_lab.model.weights import answer_hash, load_weights, save_weights, weights_hash
 from paifuser_lab.pruning.groups import removal
@@ -347,18 +346,10 @@ def test_a_variant_from_a_folder_is_compared_with_its_original(saved: Path, on_p
         lab.compare(variant.work, lab.load(saved))  # type: ignore[arg-type]
 
 
-def test_commands_accept_a_folder_as_a_name(
-    saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for arguments in (
-        ["profile", str(saved), "--seconds", "0.1", "--depth", "0"],
-        ["plan", str(saved), "--seconds", "0"],
-    ):
-        monkeypatch.setattr(sys, "argv", ["paifuser-lab", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            program.main()
-        assert not ended.value.code
-        assert arguments[0] != "profile" or "resnet18-tiny · prune 50%" in capsys.readouterr().out
+def test_commands_accept_a_folder_as_a_name(saved: Path, command: Any) -> None:
+    code, out, _ = command("profile", saved, "--seconds", 0.1, "--depth", 0)
+    assert code == 0 and "resnet18-tiny · prune 50%" in out
+    assert command("plan", saved, "--seconds", 0)[0] == 0
 
 
 def test_a_variant_of_other_weights_has_no_baseline_here(tmp_path: Path) -> None:
