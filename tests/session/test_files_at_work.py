@@ -64,15 +64,18 @@ def test_a_full_disk_raises_a_sentence_about_the_folder_and_keeps_the_old_model(
     error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model_variant = variant()
-    model_variant.save(tmp_path / "saved")
+    saved = model_variant.save(tmp_path / "saved")
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
     save_fails(monkeypatch, error)
-    with pytest.raises(FileError) as caught:
-        model_variant.save(tmp_path / "saved")
-    assert str(caught.value) == (
-        f"Cannot write into {tmp_path / 'saved'}: {os.strerror(error)}; free some space there "
-        "or choose another folder."
-    )
+    for path in (saved, tmp_path / "new"):
+        with pytest.raises(FileError) as caught:
+            model_variant.save(path)
+        assert str(caught.value) == (
+            f"Cannot write into {path}: {os.strerror(error)}; free some space there "
+            "or choose another folder."
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
     loaded = lab.load(tmp_path / "saved", work=lab.Workload(Small(), images()))
     assert weights_hash(loaded.model) == weights_hash(model_variant.module)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -413,13 +412,6 @@ def test_comparing_leaves_the_model_unchanged() -> None:
     lab.compare(Workload(model, torch.randn(3, 4)), Recipe(["layout"]), rounds=3)
     assert weights_hash(model) == before
     assert [module.training for module in model.modules()] == flags
-
-
-def test_a_comparison_survives_a_file(tmp_path: Path) -> None:
-    measured = lab.compare(
-        small(), Recipe(["fold"]), Recipe([{"precision": {"layers": {"none": "bf16"}}}]), rounds=3
-    )
-    assert Comparison.load(measured.save(tmp_path / "c.json")) == measured
 
 
 def test_a_real_comparison_has_a_real_clock(monkeypatch: pytest.MonkeyPatch) -> None:

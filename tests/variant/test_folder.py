@@ -674,24 +674,6 @@ def test_the_report_is_the_given_one_or_describes_these_weights(
     assert weights_hash(lab.load(tmp_path, work=work).model) == second.weights_hash
 
 
-def test_a_failed_save_leaves_the_previous_files(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = {path.name: path.read_bytes() for path in saved.iterdir()}
-
-    def fail(*args: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("paifuser_lab.variant.folder.save_weights", fail)
-    variant = lab.apply(small(), Recipe(["fold"]))
-    with pytest.raises(FileError, match="No space left on device"):
-        variant.save(saved)
-    with pytest.raises(FileError, match="No space left on device"):
-        variant.save(saved.parent / "new")
-    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
-    assert [path.name for path in saved.parent.iterdir()] == ["saved"]
-
-
 @pytest.mark.parametrize("has_links", [True, False])
 def test_a_folder_is_replaced_in_one_step_and_keeps_what_is_no_save_s(
     saved: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
