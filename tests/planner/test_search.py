@@ -42,7 +42,7 @@ from paifuser_lab.profiler.expected import KINDS
 from paifuser_lab.records import Comparison, Measurement, Record
 from paifuser_lab.workload.generation import next_token_accuracy
 from tests.planner.conftest import BF16, FOLD, LABELS, LAYOUT, row
-from tests.support.drawn import search_result
+from tests.support.drawn import comparison_of, search_result
 from tests.support.models import Small, images
 
 
@@ -605,9 +605,7 @@ def timed_by_hand(monkeypatch: pytest.MonkeyPatch, found: dict[Point, Any], lead
             )
             for label in variants
         ]  # fmt: skip
-        return Comparison(
-            workload="small", machine="m", baseline="baseline", rounds=20, rows=tuple(rows)
-        )
+        return comparison_of(*rows, workload="small", rounds=20)
 
     monkeypatch.setattr(screening.Screen, "screened", screened)
     monkeypatch.setattr(screening.Screen, "compared", compared)
@@ -861,7 +859,7 @@ def compared_with(**speedups: float) -> Any:
             Measurement(name=name, threads=1, speedup=speedups[name.split()[-1]], size_bytes=100)
             for name in names
         ]
-        return Comparison(workload="w", machine="m", baseline="whole", rounds=1, rows=tuple(rows))
+        return comparison_of(*rows, baseline="whole")
 
     return compare
 

@@ -116,6 +116,12 @@ def row(name, latency, interval, **more):
     return lab.Measurement(name=name, **known, **more)
 
 
+def comparison_of(*rows: lab.Measurement, **more: Any) -> lab.Comparison:
+    """Rows beside the first, which is the baseline."""
+    known = NET | {"baseline": rows[0].name, "rounds": 3, "rows": rows}
+    return lab.Comparison(**known | more)
+
+
 def candidate(label: str, ms: float | None = None, **more: Any) -> Candidate:
     """A recipe of a search that was measured at so many ms, where the model as it is takes 10."""
     known = {"label": label, "steps": ({"fold": {}},), "why": "", "status": "measured"}
