@@ -24,7 +24,7 @@ from paifuser_lab.memory.reuse import plan_reuse
 from paifuser_lab.memory.sole_readers import ACTIVATIONS
 from paifuser_lab.model.weights import answer_hash, weights_hash
 from paifuser_lab.workload import running
-from tests.support.models import Small, enliven, images, state_of
+from tests.support.models import Small, enliven, images, small, state_of
 from tests.support.processes import python
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -300,10 +300,6 @@ def test_fused_layers_stay_fused():
     assert [type(one) for one in variant.module.modules()] == [
         type(one) for one in fused.module.modules()
     ]
-
-
-def small() -> Workload:
-    return Workload(Small().eval(), images(), name="small")
 
 
 def gradients(model: nn.Module, inputs: Tensor) -> list[Tensor]:

@@ -23,7 +23,7 @@ from paifuser_lab.planner.ranking import EXACT
 from paifuser_lab.records import Ceiling, Comparison, Hardware, Measurement, Origin
 from tests.support.advised import paper
 from tests.support.drawn import comparison_of
-from tests.support.models import Mapped, Small, ids, images
+from tests.support.models import Mapped, Small, ids, images, small
 from tests.support.processor import Processor
 
 ALL = ("eager", "inductor", "onnxruntime", "openvino")
@@ -120,10 +120,6 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Any:
         return lab.plan(work, **options), stub
 
     return planned
-
-
-def small() -> Workload:
-    return Workload(Small(), images(), name="small")
 
 
 @pytest.mark.parametrize(

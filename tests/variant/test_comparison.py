@@ -23,7 +23,7 @@ from paifuser_lab.session.state import State
 from paifuser_lab.variant import comparison, trial
 from paifuser_lab.views.comparison import _label
 from paifuser_lab.widgets.presenter import story
-from tests.support.models import Counting, Small, images
+from tests.support.models import Counting, images, small
 
 CLOCK: dict[str, float] = {}
 
@@ -54,10 +54,6 @@ def rounds_on_paper(
                 # no two candidates keep the same ratio in every round
                 column.append(ms * (1 + 0.01 * number + (1e-9 if index and number % 2 else 0)))
         yield samples
-
-
-def small(**options: Any) -> Workload:
-    return Workload(Small(), images(), name="small", **options)
 
 
 def accuracy(predict: Any, test: Any) -> float:

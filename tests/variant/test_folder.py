@@ -25,7 +25,7 @@ from paifuser_lab.pruning.groups import removal
 from paifuser_lab.steps import Draft, Step
 from paifuser_lab.variant import folder, trial
 from paifuser_lab.workload import running
-from tests.support.models import Counting, Mapped, Small, Tied, ids, images
+from tests.support.models import Counting, Mapped, Small, Tied, ids, images, small
 from tests.support.saved_folders import rewrite_manifest
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -69,10 +69,6 @@ def attending() -> Workload:
 
 def viewing() -> Workload:
     return Workload(Viewing(), torch.randn(6, 24), name="viewing")
-
-
-def small() -> Workload:
-    return Workload(Small(), images(), name="small")
 
 
 def taught() -> Workload:
