@@ -4,18 +4,13 @@ faults` disturbs them a thousand times.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from benchmarks.fault_tasks import TASKS
 from benchmarks.faults import FaultsBench
+from tests.support.processes import ROOT, python
 
-ROOT = Path(__file__).parents[1]
-
+ALONE = {"added": {"OMP_NUM_THREADS": "1"}, "cwd": ROOT}
 
 # These take seconds each time; their own tests kill them (tests/converter/test_delivery.py,
 # tests/planner/test_studies.py, tests/cli/test_sweep.py).
@@ -26,16 +21,7 @@ SLOW = ("export", "search", "run", "sweep")
 def test_a_disturbed_write_loses_nothing_and_the_next_run_goes_on(task, tmp_path):
     """In a process of its own, of which the disturbed ones are forks: this one has threads."""
     record = tmp_path / "faults.json"
-    command = ["-m", "benchmarks", "faults", task, "--times", "4", "--json", str(record)]
-    ended = subprocess.run(
-        [sys.executable, *command],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    python("-m", "benchmarks", "faults", task, "--times", 4, "--json", record, **ALONE)
     rows = FaultsBench.load(record).rows
     assert [row.tried for row in rows] == [4, 4, 4]
 
@@ -64,13 +50,4 @@ assert not record.is_good
 
 
 def test_what_writes_in_place_is_seen_to_lose(tmp_path):
-    ended = subprocess.run(
-        [sys.executable, "-c", HALF],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "half a file" in ended.stdout
+    assert "half a file" in python("-c", HALF, **ALONE).stdout

@@ -14,7 +14,7 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import planner, profiler
-from paifuser_lab.cli import program
+from paifuser_lab._files import asset
 from paifuser_lab.errors import (
     FileError,
     MeasureError,
@@ -343,19 +343,10 @@ def test_an_unknown_option_of_a_zoo_model_is_reported() -> None:
         lab.load("resnet18-tiny", width=3)
 
 
-@pytest.mark.parametrize("command", ["sweep", "open"])
-def test_a_missing_notebook_is_reported(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["-p", "a=1", "--out", "out"] if command == "sweep" else ["--no-browser"]
-    monkeypatch.setattr("sys.argv", ["paifuser-lab", command, "nope.ipynb", *options])
-    with pytest.raises(SystemExit):
-        program.main()
-    message = capsys.readouterr().err
-    assert (
-        "There is no notebook nope.ipynb" in message
-        and "00_tour.ipynb" in message
-        and "reinstall" not in message
-    )
+def test_a_missing_notebook_is_reported(command: Any) -> None:
+    for words in (("sweep", "-p", "a=1", "--out", "out"), ("open", "--no-browser")):
+        _, _, message = command(words[0], "nope.ipynb", *words[1:])
+        assert "There is no notebook nope.ipynb" in message and "00_tour.ipynb" in message
+        assert "reinstall" not in message
     with pytest.raises(FileError, match="reinstall"):
-        program.asset("widgets/nope.js")
+        asset("widgets/nope.js")

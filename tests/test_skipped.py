@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.support.processes import ROOT, python
 from tests.support.skipped import gather, lines
-
-ROOT = Path(__file__).parents[1]
 
 
 def test_each_reason_has_one_line_with_the_way_to_have_its_tests():
@@ -45,12 +42,6 @@ def test_a_run_adds_to_what_earlier_runs_skipped(tmp_path: Path):
 def test_browser_tests_without_chromium_are_named_at_the_end_of_the_run(tmp_path: Path):
     environment = {key: value for key, value in os.environ.items() if key != "PAIFUSER_REQUIRE"}
     environment |= {"PATH": str(tmp_path), "CHROMIUM": ""}
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/browser/test_journey.py"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    words = ["-m", "pytest", "-p", "no:cacheprovider", "tests/browser/test_journey.py"]
+    ran = python(*words, cwd=ROOT, env=environment)
     assert "there is no Chromium on this machine; install chromium" in ran.stdout

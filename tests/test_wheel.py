@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.processes import ROOT, python
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    python = [sys.executable, "-m"]
-    build = [*python, "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True)
+    python("-m", "build", "--no-isolation", "--outdir", folder, ROOT)
     (wheel,) = folder.glob("*.whl")
     target = folder / "site"
-    subprocess.run(
-        [*python, "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(wheel)],
-        check=True,
-    )
+    python("-m", "pip", "install", "--quiet", "--no-deps", "--target", target, wheel)
     return target
 
 
 def run(installed: Path, tmp_path: Path, *arguments: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    result = subprocess.run(
-        [sys.executable, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    return python(*arguments, added={"PYTHONPATH": str(installed)}, cwd=tmp_path).stdout
 
 
 def test_an_installed_wheel_imports_and_finds_its_assets(installed, tmp_path):

@@ -13,15 +13,11 @@ import paifuser_lab as lab
 from paifuser_lab.attention import Sparsity, discover, evaluate, find_attention
 from paifuser_lab.attention import cost as costing
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, StepError, StoppedError
-from paifuser_lab.jobs import measuring
 from paifuser_lab.measure import Samples
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.session import Session
 from tests.support.attention_models import KINDS, Attended, encoder, vision_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-PATIENCE = 120.0
 
 
 @pytest.fixture(autouse=True)
@@ -379,26 +375,3 @@ def test_each_share_is_reported_with_its_fastest_number_of_threads(work, monkeyp
     cost = lab.attention_cost(work, keeps=[1.0, 0.1], seconds=0.1)
     assert timed == [(name, int(name[-1])) for name in taken]
     assert (cost.dense_ms, cost.latency_ms) == (3.0, (5.0, 2.0))
-
-
-def test_a_session_queries_the_cost_and_undoes_the_step_exactly(work, times, monkeypatch):
-    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
-    session = Session(work, rounds=1, seconds=0.1)
-    try:
-        session.query("attention", seconds=0.1, kind="window", keeps=(1.0, 0.4))
-        state = session.wait(PATIENCE)
-        assert (
-            state.attention_cost.kind == "window" and state.error is None and state.status == "idle"
-        )
-        session.choose({"attention": {"keep": 0.4}})
-        session.allow(session.wait(PATIENCE).refused.number)  # random weights err above the limit
-        assert session.wait(PATIENCE).variant.reports[0].relative_error > 0
-        session.undo()
-        assert session.wait(PATIENCE).variant.weights_hash == weights_hash(work.model)
-        with torch.no_grad():
-            output = session.state.variant.model(*work.inputs.args)
-        torch.testing.assert_close(
-            output, work.model.eval()(*work.inputs.args).detach(), rtol=0, atol=0
-        )
-    finally:
-        session.close()

@@ -12,8 +12,9 @@ from benchmarks.__main__ import benches as command
 from benchmarks.advice import AdviceBench, AdviceRow, fitted, rows_of
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.profiler import expected
-from paifuser_lab.records import Comparison, Measurement, Quality
+from paifuser_lab.records import Measurement, Quality
 from tests.support.advised import profile, row
+from tests.support.drawn import comparison_of
 
 MEASURED = Path(__file__).parent.parent.parent / "docs" / "measured" / "advice.json"
 MODELS = ("alpha-1", "alpha-1-tiny", "beta-2", "gamma-3", "delta", "epsilon")
@@ -69,14 +70,7 @@ def test_a_measurement_becomes_rows_with_shares_of_the_profile():
         ),
         Measurement(name="fold", threads=1, failure="cannot"),
     ]
-    compared = Comparison(
-        workload="m",
-        machine="m",
-        baseline="baseline",
-        rounds=5,
-        rows=tuple(rows),
-        quality=Quality(others_share=0.5),
-    )
+    compared = comparison_of(*rows, quality=Quality(others_share=0.5))
     (found,) = rows_of("m", before, compared)
     assert (found.kind, found.left, found.left_interval) == ("onnxruntime", 0.5, (0.4, 0.625))
     assert found.terms == {"entry": 0.0001, "calls": 0.4, "fp32": 0.2, "passes": 0.0}

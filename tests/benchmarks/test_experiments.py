@@ -14,7 +14,8 @@ from benchmarks.builds import BuildBench
 from benchmarks.experiment import EXPERIMENTS, Experiment
 from benchmarks.profile import FlopsBench, FlopsRow
 from paifuser_lab.errors import MeasureError
-from paifuser_lab.records import Comparison, Explanation, Measurement, Reason, Record, SideBySide
+from paifuser_lab.records import Explanation, Measurement, Reason, Record, SideBySide
+from tests.support.drawn import comparison_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -104,9 +105,7 @@ def test_an_experiment_compares_its_variants(monkeypatch, tmp_path, name, rows):
         assert threads == "each"
         calls.append(named)
         row = Measurement(name="baseline", threads=1)
-        return Comparison(
-            workload=work.name, machine="here", baseline=row.name, rounds=1, rows=(row,)
-        )
+        return comparison_of(row, workload=work.name)
 
     monkeypatch.setattr(experiment, "compare", fake_compare)
     measured = experiment.bench(name, ("resnet18-tiny", "no-such-model"), seconds=0.3)

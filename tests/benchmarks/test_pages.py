@@ -47,6 +47,7 @@ from paifuser_lab.records import (
     SideBySide,
     StepOptions,
 )
+from tests.support.drawn import comparison_of
 
 ROOT = Path(__file__).parent.parent.parent
 MEASURED = ROOT / "docs" / "measured"
@@ -82,14 +83,7 @@ def comparison(**metrics: float) -> Comparison:
         )
         for index, (name, value) in enumerate(zip(names, values, strict=True))
     ]
-    return Comparison(
-        workload="net",
-        machine="here",
-        baseline=names[0],
-        metric_name="accuracy",
-        rounds=3,
-        rows=tuple(rows),
-    )
+    return comparison_of(*rows, machine="here", metric_name="accuracy")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -12,10 +12,10 @@ from benchmarks import search
 from benchmarks.measured import Records
 from benchmarks.pages import block
 from benchmarks.search import COMBINED, GRID, OURS, WAYS, SearchBench, SearchedRow
-from paifuser_lab.planner import SearchResult
 from paifuser_lab.planner.space import Point, Space
-from paifuser_lab.records import Candidate, Comparison, Measurement, Record
+from paifuser_lab.records import Candidate, Measurement, Record
 from tests.planner.conftest import row
+from tests.support.drawn import comparison_of, search_result
 
 MODEL = "resnet18-digits-tiny"
 FOLDING = "they follow convolutions"
@@ -220,23 +220,12 @@ def test_the_search_is_put_beside_each_other_way_and_what_is_past_a_limit_is_cou
 
 
 def test_a_recipe_that_cannot_be_timed_again_is_a_failure(monkeypatch):
-    found = SearchResult(
-        workload=MODEL,
-        goal="latency",
-        metric_drop=0.01,
-        may_train=False,
-        seconds=1,
-        took_s=1,
-        machine="m",
-        planned=0,
-    )
+    found = search_result(workload=MODEL)
     rows = [
         Measurement(name="baseline", threads=1, speedup=1.0, metric=0.9),
         *(Measurement(name=way, threads=1, failure="no compiler") for way in WAYS),
     ]
-    compared = Comparison(
-        workload="w", machine="m", baseline="baseline", rounds=1, rows=tuple(rows)
-    )
+    compared = comparison_of(*rows)
     monkeypatch.setattr(search, "found_in_child", lambda *given: found)
     monkeypatch.setattr(search, "compare", lambda *given, **named: compared)
     measured = search.bench((MODEL,), seeds=2)

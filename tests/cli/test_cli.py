@@ -20,9 +20,10 @@ from paifuser_lab._files import asset
 from paifuser_lab.cli import jupyterlab, program
 from paifuser_lab.cli.search import _write
 from paifuser_lab.errors import StepError
-from paifuser_lab.planner import SearchResult, searching
+from paifuser_lab.planner import searching
 from paifuser_lab.planner.space import Space
 from paifuser_lab.records import TrainingFormats
+from tests.support.drawn import search_result
 from tests.support.models import Small, images
 
 
@@ -89,10 +90,7 @@ def test_a_search_leaves_recipe_record_page_and_model(command, tmp_path, monkeyp
 
 
 def test_a_search_that_finds_nothing_leaves_what_it_did_not_save(tmp_path):
-    found = SearchResult(
-        workload="small", goal="latency", metric_drop=0.01, may_train=False, seconds=1, took_s=1,
-        machine="m", planned=0,
-    )  # fmt: skip
+    found = search_result(workload="small")
     work, model = Workload(Small().eval(), images(), name="small"), tmp_path / "model"
     lab.apply(work, lab.Recipe(["fold"])).save(model)
     (model / "net.py").write_text("mine")

@@ -30,7 +30,8 @@ from paifuser_lab.cli.grid import Run, runs_of, values_of
 from paifuser_lab.cli.sweep import reported, sweep
 from paifuser_lab.errors import FileError, PaifuserError
 from paifuser_lab.planner import store
-from paifuser_lab.records import Comparison, Measurement, StepReport, Sweep, SweepRun
+from paifuser_lab.records import Measurement, StepReport, Sweep, SweepRun
+from tests.support.drawn import comparison_of
 from tests.support.quick_notebooks import small_notebook
 
 PARAMETERS = (
@@ -474,14 +475,7 @@ ROW = Measurement(
 )
 REPORTS: dict[str, tuple[Any, dict[str, float], str]] = {
     "a comparison": (
-        Comparison(
-            workload="w",
-            machine="m",
-            baseline="b",
-            metric_name="accuracy",
-            rounds=1,
-            rows=(Measurement(name="b", threads=1), ROW),
-        ),
+        comparison_of(Measurement(name="b", threads=1), ROW, metric_name="accuracy"),
         {"accuracy": 0.75, "latency_ms": 2.5, "parameters": 1200, "size_bytes": 4800},
         "",
     ),
@@ -529,10 +523,8 @@ def test_the_best_metric_comes_first_also_where_smaller_is_better(
     rows = []
     for perplexity in (9.0, 2.0, 4.0):
         last = ROW.model_copy(update={"metric": perplexity})
-        Comparison(
-            workload="w", machine="m", baseline="b", metric_name="score", rounds=1, rows=(last,),
-            smaller_is_better=is_lower,
-        ).save(tmp_path / "report.json")  # fmt: skip
+        report = comparison_of(last, metric_name="score", smaller_is_better=is_lower)
+        report.save(tmp_path / "report.json")
         rows.append(reported(Run(str(perplexity), {}), tmp_path))
     assert running._sorted(rows, "score")[0].figures["score"] == best
 

@@ -30,6 +30,7 @@ from paifuser_lab.errors import ExportError, FileError, ParityError
 from paifuser_lab.streaming.frame import Frame
 from paifuser_lab.streaming.serving import Predictor
 from tests.support.models import Small
+from tests.support.processes import python
 
 LABELS = ["a", "b", "c", "d", "e"]
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
@@ -69,10 +70,7 @@ def copied(deployed, tmp_path):
 
 def script(name, *args, cwd):
     environment = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
-    command = [sys.executable, "-I", "-B", "-c", ALONE, name, *map(str, args)]
-    return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
-    )
+    return python("-I", "-B", "-c", ALONE, name, *args, check=False, cwd=cwd, env=environment)
 
 
 def live(work, images):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 import sys
 
 import pytest
@@ -14,6 +13,7 @@ import paifuser_lab as lab
 from paifuser_lab.engines import exported
 from paifuser_lab.engines.exported import FACTS, MODEL, kept_file
 from tests.support.models import Small, images
+from tests.support.processes import python
 
 
 @pytest.fixture(autouse=True)
@@ -100,10 +100,8 @@ model.load_state_dict(torch.load("weights.pt"))
 again = lab.load("mine", work=lab.Workload(model, images(1), name="small"))
 print(float(again.model(torch.ones(1, 3, 8, 8)).sum()))
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment,
-                         capture_output=True, text=True, check=False)  # fmt: skip
-    assert run.returncode == 0, run.stderr
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    run = python("-c", code, cwd=tmp_path, added=paths)
     expected = float(variant.model(torch.ones(1, 3, 8, 8)).sum())
     assert float(run.stdout) == pytest.approx(expected, abs=1e-6)
 

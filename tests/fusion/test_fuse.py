@@ -23,12 +23,10 @@ from paifuser_lab.fusion import evaluate, layers, mkl, onednn
 from paifuser_lab.fusion.activation import Bound
 from paifuser_lab.fusion.blocks import FusedBlock
 from paifuser_lab.fusion.layers import FusedLayer
-from paifuser_lab.jobs import measuring
 from paifuser_lab.machine import threads
 from paifuser_lab.measure import output_error
 from paifuser_lab.model.watch import watching
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.session import Session
 from tests.support.fusing_models import (
     ACTS,
     BACKENDS,
@@ -619,25 +617,3 @@ def test_a_layer_with_its_own_format_stays_unfused():
     work = lab.Workload(model, torch.randn(1, 3, 8, 8), name="small")
     variant = lab.apply(work, lab.Recipe([{"precision": {"layers": {"3": "bf16"}}}, "fuse"]))
     assert variant.fusions.at("3").reason.startswith("a hook changes its input")
-
-
-def test_a_session_queries_the_fusions_and_switches_a_site(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
-    session = Session(Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
-    try:
-        session.wait(120)
-        session.query("fusion")
-        state = session.wait(120)
-        assert state.fusions is not None and {fusion.place for fusion in state.fusions.fused} == {
-            "conv",
-            "head",
-        }
-        session.choose({"fuse": {"off": ["head"]}})
-        state = session.wait(120)
-        assert (
-            state.error is None
-            and state.variant is not None
-            and set(patterns(state.variant)) == {"conv"}
-        )
-    finally:
-        session.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from paifuser_lab.model.weights import answer_hash
 from paifuser_lab.variant import Variant
 from tests.support.fusing_models import Block, patterns
 from tests.support.models import enliven
+from tests.support.processes import python
 
 pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")
 
@@ -80,12 +79,7 @@ def test_a_variant_of_two_fuse_steps_is_loaded_as_saved(steps: list[Any], tmp_pa
 def test_another_process_loads_a_variant_of_two_fuse_steps_exactly(tmp_path: Path) -> None:
     variant = lab.apply(lab.load("resnet18-tiny"), Recipe([FIRST, SECOND]))
     folder = variant.save(tmp_path / "kept")
-    output = subprocess.run(
-        [sys.executable, "-c", IN_ANOTHER_PROCESS, folder],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    output = python("-c", IN_ANOTHER_PROCESS, folder)
     assert output.stdout.split() == [answer_hash(answered(variant))]
 
 

@@ -5,7 +5,6 @@ milliseconds.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ import pytest
 
 from paifuser_lab.machine import openmp
 from paifuser_lab.records.quality import MAX_SLEEPS
+from tests.support.processes import python
 
 SWITCHES = """
 import resource, sys, threading, torch
@@ -73,17 +73,7 @@ def environment() -> dict[str, str]:
 @pytest.mark.parametrize(("code", "least"), [(SWITCHES, 0.2), (QUALITY, MAX_SLEEPS)])
 def test_a_thread_sleeps_in_each_operator_while_another_thread_keeps_its_pool(code, least):
     kept, released = (
-        float(
-            subprocess.run(
-                [sys.executable, "-c", code, word],
-                capture_output=True,
-                text=True,
-                env=environment(),
-                check=True,
-                timeout=300,
-            ).stdout
-        )
-        for word in ("kept", "released")
+        float(python("-c", code, word, env=environment()).stdout) for word in ("kept", "released")
     )
     assert kept > least and released < min(least, kept / 4), (kept, released)
 

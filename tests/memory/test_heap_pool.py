@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +25,7 @@ from paifuser_lab.memory.pools.heap import (
     usual,
 )
 from tests.support.allocators import FakeLibrary
+from tests.support.processes import python
 
 MB = 1 << 20
 real = pytest.mark.skipif(bool(heap_obstacle()), reason=heap_obstacle())
@@ -244,10 +243,7 @@ print(json.dumps(seen))
 def seen():
     if reason := heap_obstacle():
         pytest.skip(reason)
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE], capture_output=True, text=True, check=True, timeout=120
-    )
-    return json.loads(done.stdout)
+    return json.loads(python("-c", ALONE).stdout)
 
 
 def test_the_real_heap_faults_in_a_large_buffer_at_each_call_and_in_a_pool_once(seen):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
 
 from paifuser_lab import Workload
 from paifuser_lab.memory.pools import PoolGain, calls, heap_obstacle, pool_gain
+from tests.support.processes import python
 
 pytestmark = pytest.mark.skipif(bool(heap_obstacle()), reason=heap_obstacle())
 WORK = Workload(nn.Linear(4, 4), torch.zeros(1, 4), name="net")
@@ -65,8 +63,5 @@ class Large(nn.Module):
 print(pool_gain(Workload(Large(), torch.zeros(1, 4), name="large")).faults)
 print(pool_gain(Workload(nn.Linear(4, 4), torch.zeros(1, 4), name="net")).faults)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
-    )
-    many, few = map(float, done.stdout.split())
+    many, few = map(float, python("-c", code).stdout.split())
     assert many > 20_000 > 100 > few

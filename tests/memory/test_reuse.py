@@ -5,9 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import operator
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +24,8 @@ from paifuser_lab.memory.reuse import plan_reuse
 from paifuser_lab.memory.sole_readers import ACTIVATIONS
 from paifuser_lab.model.weights import answer_hash, weights_hash
 from paifuser_lab.workload import running
-from tests.support.models import Small, enliven, images, state_of
+from tests.support.models import Small, enliven, images, small, state_of
+from tests.support.processes import python
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -304,10 +302,6 @@ def test_fused_layers_stay_fused():
     ]
 
 
-def small() -> Workload:
-    return Workload(Small().eval(), images(), name="small")
-
-
 def gradients(model: nn.Module, inputs: Tensor) -> list[Tensor]:
     weights = list(model.parameters())
     return list(torch.autograd.grad(model(inputs).square().sum(), weights))
@@ -394,14 +388,7 @@ def test_a_saved_variant_is_the_same_in_a_fresh_process(tmp_path):
     variant = lab.apply(work, Recipe(["fold", "reuse"]))
     folder = variant.save(tmp_path / "mine")
     root = str(Path(lab.__file__).parent.parent)
-    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
-    fresh = subprocess.run(
-        [sys.executable, "-c", FRESH, str(folder)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment,
-    )
+    fresh = python("-c", FRESH, folder, added={"PYTHONPATH": root, "OMP_NUM_THREADS": "1"})
     output, places, blocks = json.loads(fresh.stdout.splitlines()[-1])
     assert output == outputs(variant.model, *work.inputs.args)
     assert (places, blocks) == (in_place(variant), sorted(sums_in(variant.module)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 import threading
 import warnings
@@ -11,6 +10,7 @@ import warnings
 import pytest
 
 from paifuser_lab.model.silence import compilers_silenced
+from tests.support.processes import python
 
 # The reshape depends on the data, which neither torch.export nor Inductor can trace.
 APPLIED = """
@@ -40,9 +40,7 @@ for engine in ("onnxruntime", "inductor"):
 
 
 def test_a_model_that_cannot_be_traced_gives_one_sentence_and_no_graphs() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", APPLIED], capture_output=True, text=True, check=True
-    )
+    done = python("-c", APPLIED)
     assert done.stderr == ""
     assert done.stdout.startswith("onnxruntime: Step 'onnxruntime' cannot be applied to sparse")
     assert done.stdout.count("\n") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,12 @@ def row(label: str = "a", **changes: Any) -> Candidate:
 def work() -> Workload:
     torch.manual_seed(0)
     return Workload(Small().eval(), images(), name="small")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """The address of a database of studies, which the first search makes."""
+    return f"sqlite:///{tmp_path / 'searches.db'}"
 
 
 @pytest.fixture

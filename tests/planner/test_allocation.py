@@ -44,12 +44,10 @@ from paifuser_lab.planner.precision.program import (
 )
 from paifuser_lab.quantization import QuantizedLayer, count_conversions
 from paifuser_lab.records import (
-    Allocation,
     ConversionLatency,
     Estimate,
     LatencyTable,
     LayerSensitivity,
-    Record,
     Sensitivity,
 )
 from tests.support.models import SharedBias, Tied, ids
@@ -115,6 +113,11 @@ def sensitivity_of(work, values=None, *, formats=ALL[1:], unit="loss", **more):
         rows=tuple(rows),
         **more,
     )
+
+
+def planned(work, **options):
+    """A plan by the sensitivity above, unless there is another."""
+    return plan_precision(work, **{"sensitivity": sensitivity_of(work)} | options)
 
 
 @pytest.fixture
@@ -407,9 +410,7 @@ def test_equal_layers_have_one_likeness_and_a_batch_norm_belongs_to_its_layer():
 
 def test_a_layer_with_a_shared_weight_keeps_the_format_around_it(pace, own_cache):
     work = Workload(Tied(), ids(), name="tied")
-    allocation = plan_precision(
-        work, size_bytes=10**6, sensitivity=sensitivity_of(work), formats=("fp32", "int8")
-    )
+    allocation = planned(work, size_bytes=10**6, formats=("fp32", "int8"))
     assert {point.formats["table"] for point in allocation.everything} == {"fp32"}
     assert "int8" in {point.formats["body"] for point in allocation.everything}
 
@@ -429,9 +430,7 @@ def test_layers_that_share_a_weight_share_its_format_and_its_bytes(pace, own_cac
 def test_a_bias_that_another_module_has_too_bars_no_integers(pace, own_cache):
     work = Workload(SharedBias(), ids(), name="tied")
     names = ("fp32", "bf16", "int4-weights")
-    allocation = plan_precision(
-        work, size_bytes=1e6, sensitivity=sensitivity_of(work), formats=names
-    )
+    allocation = planned(work, size_bytes=1e6, formats=names)
     points = allocation.everything
     assert {"int4-weights"} in [{one.formats["table"], one.formats["head"]} for one in points]
     for one in points:
@@ -450,9 +449,7 @@ def test_a_format_that_one_of_them_was_not_timed_in_is_none_of_the_others(
     monkeypatch.setattr(LatencyTable, "find", forgetful)
     work = Workload(Tied(), ids(), name="tied")
     names = ("fp32", "int4-weights")
-    allocation = plan_precision(
-        work, size_bytes=1e6, sensitivity=sensitivity_of(work), formats=names
-    )
+    allocation = planned(work, size_bytes=1e6, formats=names)
     points = allocation.everything
     assert {(one.formats["table"], one.formats["head"]) for one in points} == {("fp32", "fp32")}
     assert {one.formats["body"] for one in points} == set(names)
@@ -463,12 +460,7 @@ def test_an_embedding_of_few_bits_can_be_among_16_bit_layers(pace, own_cache):
     work = Workload(
         nn.Sequential(nn.Embedding(9, 8), nn.LayerNorm(8), nn.Linear(8, 4)), ids(), name="words"
     )
-    allocation = plan_precision(
-        work,
-        size_bytes=600,
-        sensitivity=sensitivity_of(work),
-        formats=("fp32", "bf16", "int4-weights"),
-    )
+    allocation = planned(work, size_bytes=600, formats=("fp32", "bf16", "int4-weights"))
     for index in range(len(allocation.points)):
         lab.apply(work, recipe_of(allocation, index))
     assert any(point.formats["0"] == "int4-weights" for point in allocation.everything)
@@ -479,19 +471,17 @@ def test_an_embedding_of_few_bits_can_be_among_16_bit_layers(pace, own_cache):
 
 def test_timings_are_cached_and_only_new_ones_are_measured(pace, own_cache):
     work = block()
-    plan_precision(work, latency_ms=50, sensitivity=sensitivity_of(work), formats=("fp32", "int8"))
+    planned(work, latency_ms=50, formats=("fp32", "int8"))
     assert sum(("int8", "fp32") in calls for calls in pace) == 3, "one of two equal layers"
     pace.clear()
-    plan_precision(work, latency_ms=50, sensitivity=sensitivity_of(work), formats=("fp32", "int8"))
+    planned(work, latency_ms=50, formats=("fp32", "int8"))
     assert not [calls for calls in pace if ("fp32", "fp32") in calls]
-    plan_precision(
-        work, latency_ms=50, sensitivity=sensitivity_of(work), formats=("fp32", "int4-weights")
-    )
+    planned(work, latency_ms=50, formats=("fp32", "int4-weights"))
     assert sum(("int4-weights", "fp32") in calls for calls in pace) == 3
     (file,) = own_cache.glob("latency-*.json")
     file.write_text("{")
     pace.clear()
-    plan_precision(work, latency_ms=50, sensitivity=sensitivity_of(work), formats=("fp32", "int8"))
+    planned(work, latency_ms=50, formats=("fp32", "int8"))
     assert sum(("int8", "fp32") in calls for calls in pace) == 3, "a damaged file is measured again"
 
 
@@ -510,9 +500,7 @@ def test_a_layer_alone_takes_time_and_calls_take_turns():
 def test_implausible_times_are_reported_and_not_cached(pace, own_cache, monkeypatch):
     work = block()
     monkeypatch.setitem(PACE, "fp32", 40.0)
-    allocation = plan_precision(
-        work, latency_ms=50, sensitivity=sensitivity_of(work), formats=("fp32", "int8")
-    )
+    allocation = planned(work, latency_ms=50, formats=("fp32", "int8"))
     assert allocation.threads == 1
     assert any("the layers alone took 16.0 times" in note for note in allocation.notes)
     assert not list(own_cache.glob("latency-*.json"))
@@ -535,7 +523,7 @@ def test_more_threads_are_used_where_they_are_faster(one_thread_ms, two_threads_
 def test_a_plan_keeps_its_budget_and_its_recipe_has_the_predicted_size(pace, own_cache):
     work = block()
     before = weights_hash(work.model)
-    allocation = plan_precision(work, latency_ms=9.25, sensitivity=sensitivity_of(work))
+    allocation = planned(work, latency_ms=9.25)
     assert allocation.best.latency_ms <= 9.25
     assert allocation.best.loss == min(
         point.loss for point in allocation.everything if point.latency_ms <= 9.25
@@ -573,7 +561,7 @@ def test_every_kind_of_budget_is_kept_and_nothing_within_it_is_better(
     limits, axis, kind, pace, own_cache
 ):
     work = block()
-    allocation = plan_precision(work, sensitivity=sensitivity_of(work), **limits)
+    allocation = planned(work, **limits)
     assert allocation.axis == axis and allocation.limits == limits
     assert all(getattr(allocation.best, name) <= limit for name, limit in limits.items())
     allowed = [
@@ -591,7 +579,7 @@ def test_a_ladder_of_shares_has_the_plan_of_each_budget(of, pace, own_cache):
     for plan, share in zip(plans, shares, strict=True):
         whole = {"size_bytes": plan.baseline_bytes, "latency_ms": plan.baseline_ms}[of]
         assert plan.limits == {of: pytest.approx(share * whole)}
-        alone = plan_precision(work, **plan.limits, sensitivity=sensitivity_of(work))
+        alone = planned(work, **plan.limits)
         assert plan.best.formats == alone.best.formats and plan.axis == of
     assert plans[0].best.loss <= plans[1].best.loss
     with pytest.raises(PaifuserError, match="no share of 'loss'"):
@@ -602,9 +590,7 @@ def test_a_ladder_of_shares_has_the_plan_of_each_budget(of, pace, own_cache):
 
 def test_the_loss_of_the_whole_model_in_a_float_format_is_measured(pace, own_cache):
     work = block()
-    allocation = plan_precision(
-        work, latency_ms=50, sensitivity=sensitivity_of(work), formats=("fp32", "bf16")
-    )
+    allocation = planned(work, latency_ms=50, formats=("fp32", "bf16"))
     model = lab.apply(work, Recipe([{"precision": {"default": "bf16"}}])).model
     with torch.no_grad():
         rises = torch.stack(
@@ -621,16 +607,12 @@ def test_the_loss_of_the_whole_model_in_a_float_format_is_measured(pace, own_cac
 def test_a_uniform_choice_is_taken_where_nothing_is_better_and_is_named(pace, own_cache):
     work = block()
     sensitivity = sensitivity_of(work, dict.fromkeys(ALL, -0.5))
-    allocation = plan_precision(
-        work, latency_ms=8.1, sensitivity=sensitivity, formats=("fp32", "int8")
-    )
+    allocation = planned(work, latency_ms=8.1, sensitivity=sensitivity, formats=("fp32", "int8"))
     assert set(allocation.formats.values()) == {"int8"}
     assert allocation.reason.startswith("all layers in int8")
     assert allocation.best.loss == pytest.approx(4 * 0.001), "each counts as its standard error"
     assert "below zero or their standard error count as that error: 4" in allocation.notes[0]
-    mixed = plan_precision(
-        work, latency_ms=9.4, sensitivity=sensitivity_of(work), formats=("fp32", "int8")
-    )
+    mixed = planned(work, latency_ms=9.4, formats=("fp32", "int8"))
     assert mixed.reason.startswith("a mixture") and len(set(mixed.formats.values())) == 2
 
 
@@ -665,21 +647,20 @@ def test_gradients_guide_where_second_derivatives_would_take_longer_than_the_tim
 
 def test_the_reported_smallest_size_can_be_reached_and_not_a_byte_less(pace, own_cache):
     work = block()
-    sensitivity = sensitivity_of(work)
     with pytest.raises(
         PaifuserError, match="size_bytes=10 cannot be kept: the smallest reachable is"
     ) as caught:
-        plan_precision(work, size_bytes=10, sensitivity=sensitivity)
+        planned(work, size_bytes=10)
     least = int(re.search(r"is ([\d,]+) bytes", str(caught.value))[1].replace(",", ""))
-    assert plan_precision(work, size_bytes=least, sensitivity=sensitivity).best.size_bytes == least
+    assert planned(work, size_bytes=least).best.size_bytes == least
     with pytest.raises(PaifuserError, match="cannot be kept"):
-        plan_precision(work, size_bytes=least - 1, sensitivity=sensitivity)
+        planned(work, size_bytes=least - 1)
     with pytest.raises(
         PaifuserError, match=r"latency_ms=0\.001 cannot be kept: the smallest reachable is .* ms"
     ):
-        plan_precision(work, latency_ms=0.001, sensitivity=sensitivity)
+        planned(work, latency_ms=0.001)
     with pytest.raises(PaifuserError, match="together with"):
-        plan_precision(work, latency_ms=9.0, size_bytes=least, sensitivity=sensitivity)
+        planned(work, latency_ms=9.0, size_bytes=least)
 
 
 BAD = {
@@ -703,7 +684,7 @@ def test_an_impossible_plan_is_refused(case):
     work = block()
     options, message = BAD[case]
     with pytest.raises(PaifuserError, match=message):
-        plan_precision(work, sensitivity=sensitivity_of(work), **options)
+        planned(work, **options)
 
 
 def test_a_sensitivity_that_does_not_fit_is_refused(pace, own_cache):
@@ -734,7 +715,7 @@ def test_a_sensitivity_that_does_not_fit_is_refused(pace, own_cache):
 
 def test_points_are_measured_beside_their_predictions(pace, own_cache):
     work = block()
-    allocation = plan_precision(work, size_bytes=4000, sensitivity=sensitivity_of(work))
+    allocation = planned(work, size_bytes=4000)
     measured = achieved(work, allocation, points=[0], seconds=0.0)
     assert [index for index, point in enumerate(measured.points) if point.achieved] == [0]
     fp32 = next(point for point in measured.uniform if point.name == "all fp32")
@@ -760,7 +741,7 @@ def test_points_are_measured_beside_their_predictions(pace, own_cache):
 
 def test_measuring_points_ends_when_it_is_stopped(pace, own_cache):
     work = block()
-    plan = plan_precision(work, size_bytes=4000, sensitivity=sensitivity_of(work))
+    plan = planned(work, size_bytes=4000)
     with pytest.raises(StoppedError):
         achieved(work, plan, points=[0], uniform=False, should_stop=lambda: True)
     context = QueryContext(work, 0.0, lambda: True, {"allocation": plan}, {"place": 0})
@@ -770,7 +751,7 @@ def test_measuring_points_ends_when_it_is_stopped(pace, own_cache):
 
 def test_without_a_loss_the_error_of_the_output_is_reported(pace, own_cache):
     work = block(loss=None, train=None, test=None)
-    allocation = plan_precision(
+    allocation = planned(
         work, size_bytes=4000, sensitivity=sensitivity_of(work, unit="output error")
     )
     measured = achieved(work, allocation, points=[0], seconds=0.0)
@@ -791,23 +772,14 @@ def test_agreement_is_the_rank_correlation_and_the_median_ratio():
     }
 
 
-def test_an_allocation_is_saved_shown_and_drawn(pace, own_cache, tmp_path):
-    work = block(name="<b>block</b>")
-    allocation = achieved(
-        work, plan_precision(work, latency_ms=9.4, sensitivity=sensitivity_of(work)), seconds=0.0
-    )
-    assert (
-        Allocation.load(allocation.save(tmp_path / "a.json"))
-        == allocation
-        == Record.load(tmp_path / "a.json")
-    )
+def test_an_allocation_is_shown_and_drawn(pace, own_cache):
+    work = block()
+    allocation = achieved(work, planned(work, latency_ms=9.4), seconds=0.0)
     assert "chosen" in str(allocation) and "rank correlation" in str(allocation)
-    assert "<b>block" not in allocation._repr_html_()
     assert list(allocation.frame.index) == [point.name for point in allocation.everything]
-    for dark in (False, True):
-        drawing = lab.figure(allocation, dark=dark)
-        words = {text.get_text() for text in drawing.axes[0].texts}
-        assert {"all int8", "all fp32"} <= words
-        assert len(drawing.hover) == len(allocation.everything)
-        legend = {text.get_text() for text in drawing.axes[0].get_legend().get_texts()}
-        assert {"achieved", "best for what was asked"} <= legend
+    drawing = lab.figure(allocation)
+    words = {text.get_text() for text in drawing.axes[0].texts}
+    assert {"all int8", "all fp32"} <= words
+    assert len(drawing.hover) == len(allocation.everything)
+    legend = {text.get_text() for text in drawing.axes[0].get_legend().get_texts()}
+    assert {"achieved", "best for what was asked"} <= legend

@@ -21,7 +21,9 @@ from paifuser_lab.memory.pools import PoolGain
 from paifuser_lab.planner import plans, space
 from paifuser_lab.planner.ranking import EXACT
 from paifuser_lab.records import Ceiling, Comparison, Hardware, Measurement, Origin
-from tests.support.models import Mapped, Small, ids, images
+from tests.support.advised import paper
+from tests.support.drawn import comparison_of
+from tests.support.models import Mapped, Small, ids, images, small
 from tests.support.processor import Processor
 
 ALL = ("eager", "inductor", "onnxruntime", "openvino")
@@ -38,14 +40,7 @@ def machine(
         int8_gops=int8,
         bandwidth_gbs=10,
     )
-    return Hardware(
-        name="paper",
-        source="measured",
-        physical_cores=2,
-        logical_cores=2,
-        memory_bytes=1,
-        ceilings=(ceiling,),
-    )
+    return paper(ceiling)
 
 
 class Stub:
@@ -81,13 +76,7 @@ class Stub:
             self.row(one.recipe.label, tuple(step.label for step in one.recipe.steps))
             for one in variants
         ]
-        return Comparison(
-            workload=work.name,
-            machine="paper",
-            baseline="baseline · 1 threads",
-            rounds=rounds,
-            rows=tuple(rows),
-        )
+        return comparison_of(*rows, workload=work.name, rounds=rounds)
 
     def row(self, label: str, steps: tuple[str, ...]) -> Measurement:
         ms = next(
@@ -131,10 +120,6 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Any:
         return lab.plan(work, **options), stub
 
     return planned
-
-
-def small() -> Workload:
-    return Workload(Small(), images(), name="small")
 
 
 @pytest.mark.parametrize(

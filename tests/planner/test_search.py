@@ -27,7 +27,6 @@ from paifuser_lab.machine import hardware, threads
 from paifuser_lab.model.weights import weights_bytes
 from paifuser_lab.planner import (
     SearchOptions,
-    SearchResult,
     contributions,
     screening,
     searches,
@@ -43,6 +42,7 @@ from paifuser_lab.profiler.expected import KINDS
 from paifuser_lab.records import Comparison, Measurement, Record
 from paifuser_lab.workload.generation import next_token_accuracy
 from tests.planner.conftest import BF16, FOLD, LABELS, LAYOUT, row
+from tests.support.drawn import comparison_of, search_result
 from tests.support.models import Small, images
 
 
@@ -605,9 +605,7 @@ def timed_by_hand(monkeypatch: pytest.MonkeyPatch, found: dict[Point, Any], lead
             )
             for label in variants
         ]  # fmt: skip
-        return Comparison(
-            workload="small", machine="m", baseline="baseline", rounds=20, rows=tuple(rows)
-        )
+        return comparison_of(*rows, workload="small", rounds=20)
 
     monkeypatch.setattr(screening.Screen, "screened", screened)
     monkeypatch.setattr(screening.Screen, "compared", compared)
@@ -755,10 +753,7 @@ def test_the_frontier_holds_what_no_other_beats_and_targets_the_least_loss():
         row("c", speedup=2.5, metric_lost=0.015, rank=3),
         row("d", speedup=1.6, metric_lost=0.0, rank=4),
     ]
-    found = SearchResult(
-        workload="w", goal="latency", metric_drop=0.02, may_train=False, seconds=1, took_s=1,
-        machine="m", planned=4, rows=tuple(rows),
-    )  # fmt: skip
+    found = search_result(*rows, metric_drop=0.02)
     assert [candidate.label for candidate in found.frontier] == ["a", "b", "d"]
     targets = targets_of(found, (1.5, 2.0, 3.5, 5.0))
     assert [target.label for target in targets] == ["d", "b", "a", None]
@@ -766,10 +761,7 @@ def test_the_frontier_holds_what_no_other_beats_and_targets_the_least_loss():
 
 @pytest.mark.parametrize("rows", [(), (row(speedup=4.0, rank=1),)])
 def test_the_best_recipe_names_the_workload_as_it_is_loaded(rows):
-    found = SearchResult(
-        workload="net", loaded_as="models/net.onnx", goal="latency", metric_drop=0.02,
-        may_train=False, seconds=1, took_s=1, machine="m", planned=1, rows=rows,
-    )  # fmt: skip
+    found = search_result(*rows, loaded_as="models/net.onnx")
     assert found.best.workload == "models/net.onnx" and len(found.best.steps) == len(rows)
     assert found.model_copy(update={"loaded_as": ""}).best.workload == "net"
 
@@ -867,7 +859,7 @@ def compared_with(**speedups: float) -> Any:
             Measurement(name=name, threads=1, speedup=speedups[name.split()[-1]], size_bytes=100)
             for name in names
         ]
-        return Comparison(workload="w", machine="m", baseline="whole", rounds=1, rows=tuple(rows))
+        return comparison_of(*rows, baseline="whole")
 
     return compare
 

@@ -22,9 +22,11 @@ from paifuser_lab.workload import Inputs
 from tests.planner.conftest import BF16, FOLD, LABELS, LAYOUT, row
 from tests.support.models import images
 
+ABOUT = {"workload": "small", "goal": "latency"}
+KNOWN = ABOUT | {"model": "m", "machine": "x"}
 
-def test_a_search_goes_on_from_its_study_and_measures_nothing_twice(work, tried, tmp_path):
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
+
+def test_a_search_goes_on_from_its_study_and_measures_nothing_twice(work, tried, url):
     applied: list[str] = []
     real = Screen.screened
 
@@ -43,11 +45,9 @@ def test_a_search_goes_on_from_its_study_and_measures_nothing_twice(work, tried,
     assert all(applied.count(label) == 1 for label in kept)
 
 
-def test_what_a_killed_process_had_begun_is_measured_and_what_it_measured_is_kept(work, tmp_path):
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
+def test_what_a_killed_process_had_begun_is_measured_and_what_it_measured_is_kept(work, url):
     space = Space.of(work, hardware(), ("eager",))
-    about = {"workload": "small", "goal": "latency", "model": "m", "machine": "x"}
-    study = store.Study.open(url, about, space.axes)
+    study = store.Study.open(url, KNOWN, space.axes)
     for point in (BF16, LAYOUT):
         study.queue(point)
     trial, point = study.ask()
@@ -56,7 +56,7 @@ def test_what_a_killed_process_had_begun_is_measured_and_what_it_measured_is_kep
         each.set_user_attr(store.OWNER, [os.uname().nodename, 1, -1.0])  # began before the machine
     measured.set_user_attr(store.VALUES, [0.5, 0.0])
     measured.set_user_attr(store.ROW, json.loads(row("kept").model_dump_json()))
-    again = store.Study.open(url, about, space.axes)
+    again = store.Study.open(url, KNOWN, space.axes)
     assert again.finished[other].label == "kept" and point not in again.finished
     assert again.ask()[1] == point
 
@@ -68,21 +68,17 @@ def test_a_process_knows_itself_on_windows_which_has_no_uname(monkeypatch):
 
 
 @pytest.mark.parametrize("change", ["model", "machine", "goal"])
-def test_a_study_of_something_else_is_refused(work, change, tmp_path):
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
-    about = {"workload": "small", "goal": "latency", "model": "m", "machine": "x"}
-    store.Study.open(url, about, {"keep": (1.0, 0.5)})
-    other = about | {change: "another"}
+def test_a_study_of_something_else_is_refused(work, change, url):
+    store.Study.open(url, KNOWN, {"keep": (1.0, 0.5)})
+    other = KNOWN | {change: "another"}
     if change == "goal":  # another study in the same database
         assert store.Study.open(url, other, {"keep": (1.0,)}).finished == {}
         return
-    with pytest.raises(FileError, match=f"is of another {change}: {about[change]}"):
+    with pytest.raises(FileError, match=f"is of another {change}: {KNOWN[change]}"):
         store.Study.open(url, other, {"keep": (1.0, 0.5)})
 
 
-def test_a_study_of_other_inputs_another_metric_or_other_test_data_is_refused(work, tmp_path):
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
-
+def test_a_study_of_other_inputs_another_metric_or_other_test_data_is_refused(work, url):
     def opened(subject: Workload) -> Study:
         return Study.open(url, store.about_of(subject, "latency", url), {"keep": (1.0,)})
 
@@ -99,24 +95,21 @@ def test_a_study_of_other_inputs_another_metric_or_other_test_data_is_refused(wo
         opened(judged)
 
 
-def test_a_study_of_other_choices_is_refused(tmp_path):
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
-    about = {"workload": "small", "goal": "latency"}
-    store.Study.open(url, about, {"keep": (1.0, 0.5), "threads": (0,)})
+def test_a_study_of_other_choices_is_refused(url):
+    store.Study.open(url, ABOUT, {"keep": (1.0, 0.5), "threads": (0,)})
     with pytest.raises(FileError, match=r"others than this search \(keep\); give the same"):
-        store.Study.open(url, about, {"keep": (1.0,), "threads": (0,)})
-    assert store.Study.open(url, about, {"keep": (1.0, 0.5), "threads": (0,)}).finished == {}
+        store.Study.open(url, ABOUT, {"keep": (1.0,), "threads": (0,)})
+    assert store.Study.open(url, ABOUT, {"keep": (1.0, 0.5), "threads": (0,)}).finished == {}
 
 
-def test_a_study_of_an_earlier_schema_which_kept_no_choices_is_refused(tmp_path):
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
-    about, axes = {"workload": "small", "goal": "latency"}, {"memory": ("as it is",)}
-    store.Study.open(url, about, axes).study.set_user_attr("about", {**about, "schema": 1})
+def test_a_study_of_an_earlier_schema_which_kept_no_choices_is_refused(url):
+    axes = {"memory": ("as it is",)}
+    store.Study.open(url, ABOUT, axes).study.set_user_attr("about", {**ABOUT, "schema": 1})
     with pytest.raises(FileError, match="has schema 1"):
-        store.Study.open(url, about, axes)
+        store.Study.open(url, ABOUT, axes)
 
 
-def test_a_database_whose_tables_another_process_creates_meanwhile_is_opened(monkeypatch, tmp_path):
+def test_a_database_whose_tables_another_process_creates_meanwhile_is_opened(monkeypatch, url):
     real, attempts = optuna.storages.RDBStorage.__init__, []
 
     def create(self, url):
@@ -126,20 +119,18 @@ def test_a_database_whose_tables_another_process_creates_meanwhile_is_opened(mon
         real(self, url)
 
     monkeypatch.setattr(optuna.storages.RDBStorage, "__init__", create)
-    opened = Study.open(f"sqlite:///{tmp_path}/s.db", {"workload": "a", "goal": "latency"}, {})
+    opened = Study.open(url, ABOUT, {})
     assert len(attempts) == 3 and not opened.study.trials
 
 
-def test_a_study_keeps_whether_a_pool_pays_which_each_search_measures_anew(tmp_path):
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
-    about = {"workload": "small", "goal": "latency"}
+def test_a_study_keeps_whether_a_pool_pays_which_each_search_measures_anew(url):
     paid = {"memory": ("as it is", "pool"), "keep": (1.0,)}
-    store.Study.open(url, about, paid)
-    again = store.Study.open(url, about, {"memory": ("as it is",), "keep": (1.0,)})
+    store.Study.open(url, ABOUT, paid)
+    again = store.Study.open(url, ABOUT, {"memory": ("as it is",), "keep": (1.0,)})
     assert again.axes == paid
 
 
-def test_a_full_disk_ends_a_search_that_keeps_what_it_measured(work, tried, monkeypatch, tmp_path):
+def test_a_full_disk_ends_a_search_that_keeps_what_it_measured(work, tried, monkeypatch, url):
     real, told = optuna.Study.tell, []
 
     def full(study: Any, trial: Any, *args: Any, **options: Any) -> Any:
@@ -149,7 +140,6 @@ def test_a_full_disk_ends_a_search_that_keeps_what_it_measured(work, tried, monk
         return real(study, trial, *args, **options)
 
     monkeypatch.setattr(optuna.Study, "tell", full)
-    url = f"sqlite:///{tmp_path / 'searches.db'}"
     last = tried(work, *LABELS, study=url, metric_drop=1.0)[-1]
     assert last.is_done and len(last.rows) == 2 and "disk is full" in last.note
     monkeypatch.setattr(optuna.Study, "ask", full)
@@ -175,11 +165,11 @@ def test_the_default_study_is_kept_with_the_user_s_data(work, tried, monkeypatch
     assert tried(work, FOLD)[-1].is_done and not (tmp_path / "off" / "searches.db").exists()
 
 
-def test_optuna_chooses_by_the_seed_and_alike_with_the_same(tmp_path):
+def test_optuna_chooses_by_the_seed_and_alike_with_the_same():
     axes = {"keep": tuple(range(50)), "threads": tuple(range(50))}
 
     def asked(seed: int) -> list[Point]:
-        study = Study.open(None, {"workload": "small", "goal": "latency"}, axes, seed)
+        study = Study.open(None, ABOUT, axes, seed)
         return [study.ask()[1] for _ in range(3)]
 
     assert asked(0) == asked(0) != asked(1)

@@ -92,8 +92,8 @@ def test_only_machines_with_this_one_s_processor_measure(work, monkeypatch):
     assert killed == [actor]
 
 
-def test_a_search_whose_machines_have_all_left_keeps_what_they_measured(work, tried, tmp_path):
-    real, url = Here.begin, f"sqlite:///{tmp_path / 'searches.db'}"
+def test_a_search_whose_machines_have_all_left_keeps_what_they_measured(work, tried, url):
+    real = Here.begin
     begun: list[Any] = []
 
     def leaving(self: Any, *given: Any) -> Any:

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from paifuser_lab import Recipe, Workload, apply
 from paifuser_lab.errors import ForwardError, MeasureError, WorkloadError
+from paifuser_lab.machine import threads
 from paifuser_lab.measure import Candidate, Samples, timing
 from paifuser_lab.profiler import checklist
 from paifuser_lab.profiler.checks import CHECKS
@@ -448,13 +449,9 @@ def test_fewer_threads_that_are_faster_fail_and_the_recipe_step_is_given(
     monkeypatch: pytest.MonkeyPatch, counted_ms: None
 ) -> None:
     monkeypatch.setattr("paifuser_lab.profiler.checks.findings.thread_choices", lambda: (1, 3))
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
+    with threads(3):
         lines = checklist(Workload(Minding(threads=True), images(1)), seconds=QUICK)
         assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
     assert lines["threads"].outcome == "failed"
     assert lines["threads"].step == {"backend": {"name": "eager", "threads": 1}}
     assert Recipe(list(lines.steps)).steps, "what it gives is a recipe"
@@ -463,13 +460,9 @@ def test_fewer_threads_that_are_faster_fail_and_the_recipe_step_is_given(
 def test_a_variant_is_timed_with_the_threads_that_its_backend_fixed(counted_ms: None) -> None:
     recipe = Recipe([{"backend": {"name": "eager", "threads": 1}}])
     variant = apply(Workload(Minding(threads=True), images(1)), recipe)
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
+    with threads(3):
         measured = measure_subject(subject_of(variant, None), seconds=QUICK)
         assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
     assert {ms for samples in measured.timed.values() for ms in samples.rounds_ms} == {10.0}
     assert "fixed the number of threads, 1" in measured.reasons["threads"]
 

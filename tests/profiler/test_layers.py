@@ -466,8 +466,3 @@ def test_gradients_that_cannot_be_computed_are_refused_with_a_reason(
 ) -> None:
     with pytest.raises(MeasureError, match=message):
         look(model, x(), backward=True)
-
-
-def test_no_runs_are_refused() -> None:
-    with pytest.raises(MeasureError, match="runs=0 is not possible"):
-        look(line(), x(), runs=0)

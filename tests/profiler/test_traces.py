@@ -6,7 +6,6 @@ import gzip
 import json
 import random
 import re
-import subprocess
 import sys
 
 import pytest
@@ -23,6 +22,7 @@ from paifuser_lab.profiler.traces.summary import summary_of
 from paifuser_lab.records import Record
 from paifuser_lab.views.trace import picture
 from tests.support.models import Small, Tied, ids, images
+from tests.support.processes import python
 
 
 def event(name, start, length, category="cpu_op", *, tid=1, **args):
@@ -415,12 +415,7 @@ def test_a_large_trace_is_read_in_a_fraction_of_its_size(tmp_path):
         "read_trace(sys.argv[2])\nbefore = kib('VmRSS')\nfound = read_trace(sys.argv[1])\n"
         "print(found.events, len(found.operators), 1024 * (kib('VmHWM') - before))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path), str(small)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-c", code, path, small)
     events, operators, peak_bytes = map(int, done.stdout.split())
     assert (events, operators) == (count, 50)
     assert peak_bytes < path.stat().st_size / 2

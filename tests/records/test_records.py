@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +31,7 @@ from paifuser_lab.records.table import Table
 from paifuser_lab.records.text import or_dash, readable_ms, terminal_width, text_table
 from tests.support.advised import profile
 from tests.support.drawn import changed
+from tests.support.processes import python
 
 ROW = Measurement(
     name="folded",
@@ -123,7 +122,7 @@ def test_the_result_of_a_search_is_known_to_a_fresh_process(tmp_path: Path) -> N
     path = tmp_path / "search.json"
     path.write_text('{"record": "SearchResult", "format": 1, "data": {}}')
     code = f"import paifuser_lab as lab; lab.Record.load({str(path)!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = python("-c", code, check=False)
     assert "search.json is not a valid SearchResult" in done.stderr
 
 

@@ -14,7 +14,6 @@ from paifuser_lab.records import (
     Achieved,
     Candidate,
     Candidates,
-    Comparison,
     Measurement,
     Quality,
 )
@@ -22,7 +21,7 @@ from paifuser_lab.records.text import readable_ms
 from paifuser_lab.session.baseline import Baseline
 from paifuser_lab.widgets.details import current
 from tests.support.bench import TIMEOUT_S, opened
-from tests.support.drawn import changed, point
+from tests.support.drawn import changed, comparison_of, point
 from tests.support.models import Small, images
 
 FOLD = {"fold": {}}
@@ -33,10 +32,8 @@ def compared(ms, *, others=0.0, threads=1, spread=0.1):
         name="baseline", threads=threads, latency_ms=ms, speedup=1.0,
         spread_ms=(ms - spread, ms + spread),
     )  # fmt: skip
-    return Comparison(
-        workload="small", machine=machine_label(), baseline="baseline", rounds=3, rows=(row,),
-        quality=Quality(others_share=others),
-    )  # fmt: skip
+    known = {"workload": "small", "machine": machine_label()}
+    return comparison_of(row, **known, quality=Quality(others_share=others))
 
 
 @pytest.mark.parametrize(

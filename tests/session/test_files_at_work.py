@@ -8,8 +8,6 @@ import errno
 import fcntl
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ from paifuser_lab.model.weights import save_weights, weights_hash
 from paifuser_lab.training.resume import Checkpoint, CheckpointFile
 from paifuser_lab.variant import folder
 from tests.support.models import Small, images
+from tests.support.processes import python
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.timeout(60)]
 
@@ -50,15 +49,6 @@ def variant() -> lab.Variant:
     return lab.apply(lab.Workload(Small(), images(), name="small"), Recipe([]))
 
 
-def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
 def save_fails(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     """Weights cannot be saved for this error of the system, in the words of safetensors."""
 
@@ -74,15 +64,18 @@ def test_a_full_disk_raises_a_sentence_about_the_folder_and_keeps_the_old_model(
     error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model_variant = variant()
-    model_variant.save(tmp_path / "saved")
+    saved = model_variant.save(tmp_path / "saved")
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
     save_fails(monkeypatch, error)
-    with pytest.raises(FileError) as caught:
-        model_variant.save(tmp_path / "saved")
-    assert str(caught.value) == (
-        f"Cannot write into {tmp_path / 'saved'}: {os.strerror(error)}; free some space there "
-        "or choose another folder."
-    )
+    for path in (saved, tmp_path / "new"):
+        with pytest.raises(FileError) as caught:
+            model_variant.save(path)
+        assert str(caught.value) == (
+            f"Cannot write into {path}: {os.strerror(error)}; free some space there "
+            "or choose another folder."
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
     loaded = lab.load(tmp_path / "saved", work=lab.Workload(Small(), images()))
     assert weights_hash(loaded.model) == weights_hash(model_variant.module)
 
@@ -134,7 +127,8 @@ def test_training_continues_if_a_checkpoint_does_not_fit_on_the_disk(
 def test_a_save_removes_leftovers_of_a_killed_save_but_not_of_a_running_one(
     tmp_path: Path,
 ) -> None:
-    assert run(KILLED, tmp_path / "saved").returncode == -signal.SIGKILL
+    ended = python("-c", KILLED, tmp_path / "saved", check=False)
+    assert ended.returncode == -signal.SIGKILL
     (leftover,) = tmp_path.iterdir()
     (tmp_path / ".saved.mine").mkdir()
     with folder.staged(tmp_path / "saved") as staging:
@@ -149,7 +143,8 @@ def test_what_a_library_left_beside_a_killed_file_is_removed_by_the_next_write(
     tmp_path: Path,
 ) -> None:
     target = tmp_path / "weights.safetensors"
-    assert run(KILLED_BESIDE_ANOTHER_FILE, target).returncode == -signal.SIGKILL
+    ended = python("-c", KILLED_BESIDE_ANOTHER_FILE, target, check=False)
+    assert ended.returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 1
     _files.write_text(target, "whole")
     assert list(tmp_path.iterdir()) == [target]

@@ -11,17 +11,13 @@ from paifuser_lab.jobs import measuring
 from paifuser_lab.jobs.measuring import earlier_profile, keep_profile
 from paifuser_lab.records import Quality
 from paifuser_lab.session import Session
-from tests.support.models import Small, images
+from tests.support.models import Small, images, small
 
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
     monkeypatch.setattr(measuring, "cache_file", lambda *key: tmp_path / cache_file(*key).name)
     monkeypatch.setattr(measuring, "MIN_KEPT_MS", 0.0)
-
-
-def small(batch=2):
-    return lab.Workload(Small(), images(batch), name="small")
 
 
 def test_the_next_session_of_the_same_model_begins_with_its_profile(monkeypatch):

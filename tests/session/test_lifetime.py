@@ -21,7 +21,7 @@ from paifuser_lab.session import Session
 from paifuser_lab.variant import cache
 from paifuser_lab.widgets import workbench
 from tests.support.bench import TIMEOUT_S
-from tests.support.models import Small, images
+from tests.support.models import Small, images, small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -58,10 +58,6 @@ class Shell:
 def interrupted(monkeypatch):
     monkeypatch.setattr(Interrupted, "error", None)
     return lab.Workload(Interrupted(), images(), name="small")
-
-
-def small():
-    return lab.Workload(Small(), images(), name="small")
 
 
 def bench_of(work):

@@ -217,32 +217,6 @@ def test_a_failing_listener_is_logged_and_the_session_continues(sessions, caplog
     ) and "a listener of the session failed" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("before", "step", "after"),
-    [
-        ([], "fold", ["fold"]),
-        (["fold"], "fold", ["fold"]),
-        (
-            ["fold", {"backend": {"name": "onnxruntime"}}],
-            "layout",
-            ["fold", "layout", {"backend": {"name": "onnxruntime"}}],
-        ),
-        (
-            [{"backend": {"name": "onnxruntime"}}],
-            {"backend": {"name": "eager"}},
-            [{"backend": {"name": "eager"}}],
-        ),
-        (
-            [{"precision": {"layers": {"a": "bf16"}}}, "layout"],
-            {"precision": {"layers": {"b": "fp16"}}},
-            [{"precision": {"layers": {"a": "bf16", "b": "fp16"}}}, "layout"],
-        ),
-    ],
-)
-def test_a_step_is_inserted_in_its_position(before, step, after):
-    assert lab.Recipe(before).with_step(step) == lab.Recipe(after)
-
-
 def test_a_cell_can_apply_and_measure_the_same_model_during_the_session_s_work(sessions):
     session = sessions()
     session.choose("fold")

@@ -116,9 +116,28 @@ def row(name, latency, interval, **more):
     return lab.Measurement(name=name, **known, **more)
 
 
+def comparison_of(*rows: lab.Measurement, **more: Any) -> lab.Comparison:
+    """Rows beside the first, which is the baseline."""
+    known = NET | {"baseline": rows[0].name, "rounds": 3, "rows": rows}
+    return lab.Comparison(**known | more)
+
+
+def candidate(label: str, ms: float | None = None, **more: Any) -> Candidate:
+    """A recipe of a search that was measured at so many ms, where the model as it is takes 10."""
+    known = {"label": label, "steps": ({"fold": {}},), "why": "", "status": "measured"}
+    return Candidate(**known | {"latency_ms": ms, "speedup": ms and 10 / ms} | more)
+
+
+def search_result(*rows: Candidate, **more: Any) -> SearchResult:
+    """A search for latency that is done and found these."""
+    limits = {"goal": "latency", "metric_drop": 0.01, "may_train": False, "seconds": 1, "took_s": 1}
+    known = NET | limits | {"planned": len(rows), "is_done": True, "rows": rows}
+    return SearchResult(**known | more)
+
+
+NET = {"workload": "net", "machine": "a machine"}
 COMPARISON = lab.Comparison(
-    workload="net",
-    machine="a machine",
+    **NET,
     baseline="baseline",
     rounds=3,
     rows=(row("baseline", 4.0, (1, 1)), row("fold", 2.0, (1.9, 2.1)), row("bf16", 8.0, (0.4, 0.6)),
@@ -143,8 +162,7 @@ LAYER = LayerProfile(
     verdict="compute",
 )
 PROFILE = Profile(
-    workload="net",
-    machine="a machine",
+    **NET,
     threads=1,
     ceiling=HARDWARE.ceilings[0],
     latency_ms=2,
@@ -157,8 +175,7 @@ PROFILE = Profile(
     layers=(LayerProfile(layer="", kind="Net", total_ms=2, share=1.0), LAYER),
 )
 TIMELINE = CallTimeline(
-    workload="net",
-    machine="a machine",
+    **NET,
     latency_ms=8,
     duration_ms=10,
     lanes=("thread 1", "device 0, stream 7"),
@@ -259,8 +276,7 @@ RECORDS = {
         ),
     ),
     "Allocation": Allocation(
-        workload="net",
-        machine="a machine",
+        **NET,
         threads=1,
         unit="loss",
         axis="latency_ms",
@@ -272,8 +288,7 @@ RECORDS = {
         reason="the only one",
     ),
     "AttentionCost": AttentionCost(
-        workload="net",
-        machine="a machine",
+        **NET,
         kind="topk",
         keeps=(1.0, 0.25),
         errors=(0.0, 0.1),
@@ -287,8 +302,7 @@ RECORDS = {
         ),
     ),
     "BatchSweep": BatchSweep(
-        workload="net",
-        machine="a machine",
+        **NET,
         threads=1,
         memory_limit_bytes=9,
         plateau=0.85,
@@ -303,8 +317,7 @@ RECORDS = {
     "CallTimeline": TIMELINE,
     "Comparison": COMPARISON,
     "GenerationComparison": GenerationComparison(
-        workload="net",
-        machine="a machine",
+        **NET,
         prompt_tokens=8,
         new_tokens=4,
         bytes_per_token=64,
@@ -337,8 +350,7 @@ RECORDS = {
         ),
     ),
     "FusionMap": FusionMap(
-        workload="net",
-        machine="a machine",
+        **NET,
         fusions=(
             Fusion(
                 layers=("a", "b"),
@@ -360,8 +372,7 @@ RECORDS = {
     ),
     "Hardware": HARDWARE,
     "Importance": Importance(
-        workload="net",
-        machine="a machine",
+        **NET,
         method="taylor",
         unit="A sentence.",
         examples=8,
@@ -411,8 +422,7 @@ RECORDS = {
         ),
     ),
     "MemoryPlan": MemoryPlan(
-        workload="net",
-        machine="a machine",
+        **NET,
         device="cpu",
         operators=2,
         buffers=(
@@ -430,8 +440,7 @@ RECORDS = {
         held_bytes=20,
     ),
     "ParallelPlan": ParallelPlan(
-        workload="net",
-        machine="a machine",
+        **NET,
         processes=2,
         threads=2,
         link=Link(latency_us=20, gbit_per_s=10),
@@ -466,66 +475,27 @@ RECORDS = {
             PipelineSlot(stage=1, microbatch=0, is_backward=False, begin_ms=7, end_ms=8),
         ),
     ),
-    "SearchResult": SearchResult(
-        workload="net",
-        goal="latency",
-        metric_drop=0.01,
-        may_train=False,
+    "SearchResult": search_result(
+        candidate(
+            "$x_{$ fast",
+            2.5,
+            metric_lost=0.008,
+            rank=1,
+            at_s=20.0,
+            sentence="10 → 2.5 ms · 4 × faster",
+        ),
+        candidate("exact", 5.0, metric_lost=0.0, rank=2, at_s=10.0),
+        candidate("beaten", 8.0, metric_lost=0.0, rank=3, at_s=30.0),
+        candidate(
+            "past", 2.6, metric_lost=0.03, status="outside the limits", reason="too much is lost"
+        ),
+        candidate("no", status="refused", reason="fails"),
         seconds=60,
         took_s=41,
-        machine="a machine",
         metric_name="accuracy",
         planned=4,
-        is_done=True,
         baseline_ms=10.0,
         importance={"engine": 0.7, "keep": 0.3, "memory": 0.001},
-        rows=(
-            Candidate(
-                label="$x_{$ fast",
-                steps=({"fold": {}},),
-                why="",
-                status="measured",
-                rank=1,
-                latency_ms=2.5,
-                speedup=4.0,
-                metric_lost=0.008,
-                at_s=20.0,
-                sentence="10 → 2.5 ms · 4 × faster",
-            ),
-            Candidate(
-                label="exact",
-                steps=({"fold": {}},),
-                why="",
-                status="measured",
-                rank=2,
-                latency_ms=5.0,
-                speedup=2.0,
-                metric_lost=0.0,
-                at_s=10.0,
-            ),
-            Candidate(
-                label="beaten",
-                steps=({"fold": {}},),
-                why="",
-                status="measured",
-                rank=3,
-                latency_ms=8.0,
-                speedup=1.25,
-                metric_lost=0.0,
-                at_s=30.0,
-            ),
-            Candidate(
-                label="past",
-                steps=({"fold": {}},),
-                why="",
-                status="outside the limits",
-                reason="too much is lost",
-                latency_ms=2.6,
-                speedup=3.9,
-                metric_lost=0.03,
-            ),
-            Candidate(label="no", steps=({"fold": {}},), why="", status="refused", reason="fails"),
-        ),
     ),
     "Fit": Fit(
         predicted=PredictedPeak(
@@ -549,16 +519,14 @@ RECORDS = {
         ),
     ),
     "PoolCalls": PoolCalls(
-        workload="net",
-        machine="a machine",
+        **NET,
         calls=5,
         faults_without=1200.0,
         faults_with=3.0,
         use=MemoryPoolUse(device="cpu", held_bytes=10, kept_bytes=20, is_in_force=True),
     ),
     "MemoryTimeline": MemoryTimeline(
-        workload="net",
-        machine="a machine",
+        **NET,
         device="cpu",
         duration_ms=1.0,
         layers=("conv",),
@@ -579,8 +547,7 @@ RECORDS = {
         reason="The lowest.",
     ),
     "Results": Results(
-        workload="net",
-        machine="a machine",
+        **NET,
         current=1,
         rows=(
             ResultRow(number=0, label="As it came", latency_ms=4.0, speedup=1.0),
@@ -609,8 +576,7 @@ RECORDS = {
     ),
     "Roofline": PROFILE.roofline,
     "Sensitivity": Sensitivity(
-        workload="net",
-        machine="a machine",
+        **NET,
         unit="loss",
         formats=("int8",),
         method="quadratic",
@@ -635,8 +601,7 @@ RECORDS = {
         bargains=(Bargain(name="as it is", latency_ms=2.0, size_bytes=40, worth=0.9),),
     ),
     "TrainingRun": TrainingRun(
-        workload="net",
-        machine="a machine",
+        **NET,
         losses=(3.0, float("nan"), 2.0),
         rates=(0.1, 0.1, 0.05),
         scales=(4.0, 4.0, 2.0),

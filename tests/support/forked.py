@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Mapping
@@ -19,7 +18,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-ROOT = Path(__file__).parents[2]
+from tests.support.processes import ROOT, python
+
 TIMEOUT_S = 60
 # what checks import where they need it: once here, and not in each fork
 WARM = (
@@ -37,15 +37,8 @@ def forked(checks: Mapping[int, str], folder: Path) -> dict[int, list[Any]]:
     The groups of ranks run one after another.
     """
     calls = [f"{world}={function}" for world, function in checks.items()]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.forked", str(folder), *calls],
-        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    variables = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    python("-m", "tests.support.forked", folder, *calls, added=variables, cwd=ROOT)
     return {
         world: [
             pickle.loads((folder / f"result-{world}-{rank}").read_bytes()) for rank in range(world)

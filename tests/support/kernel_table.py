@@ -27,8 +27,6 @@ from paifuser_lab.kernels.window_attention import HEADS, WINDOWS
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 INT8, UINT8 = torch.int8, torch.uint8
-RACE, OVERFLOW = "data race.*the.cu", "heap-buffer-overflow"
-UNAWAITED, SHARED = "never waited for", "bytes of shared memory, the kernel takes"
 
 
 class Run(NamedTuple):
@@ -46,6 +44,22 @@ class Planted(NamedTuple):
     instead: str
     words: str
     run: Run | None = None
+
+
+def race(text: str, instead: str = "", run: Run | None = None) -> Planted:
+    return Planted("races", text, instead, "data race.*the.cu", run)
+
+
+def overflow(text: str, instead: str = "", run: Run | None = None) -> Planted:
+    return Planted("bounds", text, instead, "heap-buffer-overflow", run)
+
+
+def unawaited(text: str, instead: str = "", run: Run | None = None) -> Planted:
+    return Planted("none", text, instead, "never waited for", run)
+
+
+def oversized(text: str, instead: str, run: Run | None = None) -> Planted:
+    return Planted("none", text, instead, "bytes of shared memory, the kernel takes", run)
 
 
 @dataclass(frozen=True)
@@ -143,21 +157,17 @@ WINDOW_ATTENTION = Row(
         ),
     ],
     planted=[
-        Planted("races", "__syncthreads();", "", RACE),
-        Planted("races", "if (row < W::TOKENS)", "", RACE),
-        Planted(
-            "bounds", "* heads + head) * HEAD, mixed", "* heads + head + 1) * HEAD, mixed", OVERFLOW
-        ),
-        Planted("none", "await_copies<IS_LATE ? 1 : 0>();", "", UNAWAITED),
+        race("__syncthreads();"),
+        race("if (row < W::TOKENS)"),
+        overflow("* heads + head) * HEAD, mixed", "* heads + head + 1) * HEAD, mixed"),
+        unawaited("await_copies<IS_LATE ? 1 : 0>();"),
         Planted("none", "__syncthreads();", "if (warp < 3) __syncthreads();", "deadlock"),
-        Planted("none", "int token[ROWS];", "int token[ROWS + 16];", SHARED),
+        oversized("int token[ROWS];", "int token[ROWS + 16];"),
         Planted("none", "float scale)", "double scale)", "argument 8 .* is 8 bytes wide"),
-        Planted("none", "    await_copies<0>();", "//", UNAWAITED, Run({}, (1, 1, 0))),
-        Planted(
-            "races",
+        unawaited("    await_copies<0>();", "//", Run({}, (1, 1, 0))),
+        race(
             "__syncthreads();                                     // of values",
             "//",
-            RACE,
             Run({}, (1, 1, 0)),
         ),
     ],
@@ -202,16 +212,11 @@ DEPTHWISE = Row(
         *(Run({}, tile) for tile in ((4, 16, 32, 2), (16, 8, 64, 2), (8, 16, 32, 1))),
     ],
     planted=[
-        Planted("races", "__syncthreads();", "", RACE),
-        Planted("bounds", "if (left + o < out_width)", "", OVERFLOW),
-        Planted(
-            "bounds",
-            "has_channels = first_channel + chunk < channels",
-            "has_channels = true",
-            OVERFLOW,
-        ),
-        Planted("none", "await_copies<0>();", "", UNAWAITED),
-        Planted("none", "PITCH = CHANNELS + 2", "PITCH = CHANNELS + 4", SHARED),
+        race("__syncthreads();"),
+        overflow("if (left + o < out_width)"),
+        overflow("has_channels = first_channel + chunk < channels", "has_channels = true"),
+        unawaited("await_copies<0>();"),
+        oversized("PITCH = CHANNELS + 2", "PITCH = CHANNELS + 4"),
     ],
     sound=[{"side": 7, "dtype": BF16, "activation": "relu6"}],
     on_gpu=[
@@ -260,29 +265,17 @@ POINTWISE = Row(
         ),
     ],
     planted=[
-        Planted(
-            "races",
-            "__syncthreads();                                     // all copies",
-            "// all copies",
-            RACE,
-        ),
-        Planted("bounds", "line + more < rows_left", "true", OVERFLOW),
-        Planted(
-            "bounds",
-            "const bool is_inside = start + chunk < depth",
-            "const bool is_inside = true",
-            OVERFLOW,
-        ),
-        Planted("bounds", "? rows_left : 0", "? 128 : 0", OVERFLOW),
-        Planted("none", "OUT_PITCH = COLUMNS + 8", "OUT_PITCH = COLUMNS + 16", SHARED),
-        Planted(
-            "races",
+        race("__syncthreads();                                     // all copies", "// all copies"),
+        overflow("line + more < rows_left", "true"),
+        overflow("const bool is_inside = start + chunk < depth", "const bool is_inside = true"),
+        overflow("? rows_left : 0", "? 128 : 0"),
+        oversized("OUT_PITCH = COLUMNS + 8", "OUT_PITCH = COLUMNS + 16"),
+        race(
             "__syncthreads();                                       // of residual",
             "//",
-            RACE,
             Run({"shape": (150, 24)}),
         ),
-        Planted("none", "await_copies<0>();", "//", UNAWAITED, Run({"shape": (150, 24)})),
+        unawaited("await_copies<0>();", "//", Run({"shape": (150, 24)})),
     ],
     wrong=[("await_copies<STAGES - 2>();", "await_copies<STAGES - 1>();")],
     sound=[{"dtype": FP16, "activation": "relu"}],
@@ -327,23 +320,13 @@ DEPTHWISE_INT8 = Row(
         Run({"dtype": INT8, "side": side, "stride": stride}) for side, stride in ((3, 2), (7, 1))
     ],
     planted=[
-        Planted("races", "__syncthreads();", "", RACE),
-        Planted(
-            "races",
-            "i / 4 * D::FOUR + i % 4 * 16);",
-            "i / 4 * D::FOUR + (i + 1) % 4 * 16);",
-            RACE,
-        ),
-        Planted("bounds", "if (left + o < out_width)", "", OVERFLOW),
-        Planted("bounds", "has_row = first_channel + chunk < channels &&", "has_row =", OVERFLOW),
-        Planted(
-            "bounds",
-            "if (channel < channels && tap + b < KERNEL)",
-            "if (tap + b < KERNEL)",
-            OVERFLOW,
-        ),
-        Planted("none", "await_copies<0>();", "", UNAWAITED),
-        Planted("none", "TAPS = (KERNEL + 3) / 4;", "TAPS = (KERNEL + 7) / 4;", SHARED),
+        race("__syncthreads();"),
+        race("i / 4 * D::FOUR + i % 4 * 16);", "i / 4 * D::FOUR + (i + 1) % 4 * 16);"),
+        overflow("if (left + o < out_width)"),
+        overflow("has_row = first_channel + chunk < channels &&", "has_row ="),
+        overflow("if (channel < channels && tap + b < KERNEL)", "if (tap + b < KERNEL)"),
+        unawaited("await_copies<0>();"),
+        oversized("TAPS = (KERNEL + 3) / 4;", "TAPS = (KERNEL + 7) / 4;"),
     ],
     wrong=[
         ("make_uint4(zeros, zeros, zeros, zeros)", "make_uint4(0, 0, 0, 0)"),
@@ -394,35 +377,21 @@ POINTWISE_INT8 = Row(
     usual={"has_residual": True, "shape": (150, 208)},
     clean=[Run({}), Run({"dtype": INT8, "into": FP32, "shape": (150, 80)})],
     planted=[
-        Planted(
-            "races",
-            "__syncthreads();                                     // all copies",
-            "// all copies",
-            RACE,
-        ),
-        Planted(
-            "races",
+        race("__syncthreads();                                     // all copies", "// all copies"),
+        race(
             "__syncthreads();\n#pragma unroll\n    for (int more",
             "\n#pragma unroll\n    for (int more",
-            RACE,
         ),
-        Planted("bounds", "line + more < rows_left", "true", OVERFLOW),
-        Planted("bounds", "is_inside = start + chunk < depth", "is_inside = true", OVERFLOW),
-        Planted(
-            "bounds",
-            "const bool is_there = column < columns",
-            "const bool is_there = true",
-            OVERFLOW,
-        ),
-        Planted("none", "OUT_PITCH = COLUMNS + 16", "OUT_PITCH = COLUMNS + 32", SHARED),
-        Planted(
-            "races",
+        overflow("line + more < rows_left", "true"),
+        overflow("is_inside = start + chunk < depth", "is_inside = true"),
+        overflow("const bool is_there = column < columns", "const bool is_there = true"),
+        oversized("OUT_PITCH = COLUMNS + 16", "OUT_PITCH = COLUMNS + 32"),
+        race(
             "__syncthreads();                                       // of residual",
             "//",
-            RACE,
             Run({"shape": (150, 48)}),
         ),
-        Planted("none", "await_copies<0>();", "//", UNAWAITED, Run({"shape": (150, 48)})),
+        unawaited("await_copies<0>();", "//", Run({"shape": (150, 48)})),
     ],
     wrong=[
         ("await_copies<P::STAGES - 2>();", "await_copies<P::STAGES - 1>();"),
@@ -546,39 +515,29 @@ BLOCK_SPARSE = Row(
     ],
     usual={"most": 4},
     planted=[
-        Planted(
-            "races",
+        race(
             "__syncthreads();                                     // all keys of this stage",
             "//",
-            RACE,
             Run({"size": 128}),
         ),
-        Planted("bounds", "chunk, row < there);", "chunk, true);", OVERFLOW, Run({"size": 128})),
-        Planted("bounds", "if (row < queries)", "", OVERFLOW, Run({"size": 128})),
-        Planted(
-            "none",
-            "    await_copies<GROUPS * (STAGES - 2) + GROUPS - 1>();",
-            "",
-            UNAWAITED,
-            Run({"size": 128}),
+        overflow("chunk, row < there);", "chunk, true);", Run({"size": 128})),
+        overflow("if (row < queries)", "", Run({"size": 128})),
+        unawaited(
+            "    await_copies<GROUPS * (STAGES - 2) + GROUPS - 1>();", "", Run({"size": 128})
         ),
-        Planted("none", "PITCH = SIZE + 8", "PITCH = SIZE + 16", SHARED, Run({"size": 128})),
+        oversized("PITCH = SIZE + 8", "PITCH = SIZE + 16", Run({"size": 128})),
         *(
-            Planted(
-                "none",
+            unawaited(
                 "      await_copies<GROUPS * (STAGES - 1)>();",
                 "await_copies<GROUPS * (STAGES - 1) + 1>();",
-                UNAWAITED,
                 Run({}, tile),
             )
             for tile in LATE
         ),
         *(
-            Planted(
-                "races",
+            race(
                 "__syncthreads();                                   // all values",
                 "//",
-                RACE,
                 Run({}, tile),
             )
             for tile in LATE

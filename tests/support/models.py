@@ -187,6 +187,11 @@ def images(batch: int = 2, size: int = 8) -> Tensor:
     return torch.randn(batch, 3, size, size)
 
 
+def small(batch: int = 2, **options: Any) -> Workload:
+    """The common case as a workload."""
+    return Workload(Small(), images(batch), **{"name": "small"} | options)
+
+
 def ids(batch: int = 2, length: int = 5) -> Tensor:
     return torch.randint(0, 7, (batch, length))
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -143,38 +139,6 @@ def test_a_training_in_fp16_goes_on_with_its_loss_scale(tmp_path):
     assert whole.scales[8] < 2.0**30 and resumed.began_at == 8
     assert resumed.scales == whole.scales and resumed.is_skipped == whole.is_skipped
     assert resumed.losses == whole.losses and resumed.rates == whole.rates
-
-
-KILLED = """
-import sys, time, torch
-import paifuser_lab as lab
-from tests.support.training_runs import work
-torch.set_num_threads(1)
-def monitor(record):
-    print(len(record.losses), flush=True)
-    if len(record.losses) >= 8:
-        time.sleep(60)
-lab.train(work(), checkpoint=sys.argv[1], save_every_s=0, monitor=monitor, monitor_every_s=0,
-          learning_rate=0.05, epochs=3)
-"""
-
-
-def test_a_run_that_was_killed_goes_on_to_the_same_losses(tmp_path):
-    whole = work()
-    losses = lab.train(whole, **RATE).losses
-    path, root = tmp_path / "run.safetensors", Path(__file__).parent.parent.parent
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True, cwd=root
-    )
-    assert process.stdout is not None
-    assert any(int(line) == 8 for line in process.stdout)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    process.stdout.close()
-    again = work()
-    resumed = lab.train(again, checkpoint=path, **RATE)
-    assert resumed.began_at >= 7, "at most the step since the last interval is lost"
-    assert resumed.losses == losses and everything(again.model) == everything(whole.model)
 
 
 def test_a_finished_run_is_not_repeated(tmp_path):

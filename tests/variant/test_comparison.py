@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from paifuser_lab.session.state import State
 from paifuser_lab.variant import comparison, trial
 from paifuser_lab.views.comparison import _label
 from paifuser_lab.widgets.presenter import story
-from tests.support.models import Counting, Small, images
+from tests.support.models import Counting, images, small
 
 CLOCK: dict[str, float] = {}
 
@@ -55,10 +54,6 @@ def rounds_on_paper(
                 # no two candidates keep the same ratio in every round
                 column.append(ms * (1 + 0.01 * number + (1e-9 if index and number % 2 else 0)))
         yield samples
-
-
-def small(**options: Any) -> Workload:
-    return Workload(Small(), images(), name="small", **options)
 
 
 def accuracy(predict: Any, test: Any) -> float:
@@ -413,13 +408,6 @@ def test_comparing_leaves_the_model_unchanged() -> None:
     lab.compare(Workload(model, torch.randn(3, 4)), Recipe(["layout"]), rounds=3)
     assert weights_hash(model) == before
     assert [module.training for module in model.modules()] == flags
-
-
-def test_a_comparison_survives_a_file(tmp_path: Path) -> None:
-    measured = lab.compare(
-        small(), Recipe(["fold"]), Recipe([{"precision": {"layers": {"none": "bf16"}}}]), rounds=3
-    )
-    assert Comparison.load(measured.save(tmp_path / "c.json")) == measured
 
 
 def test_a_real_comparison_has_a_real_clock(monkeypatch: pytest.MonkeyPatch) -> None:

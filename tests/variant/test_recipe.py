@@ -381,16 +381,31 @@ def test_explain_lists_the_reasons() -> None:
     )
 
 
-def test_with_step_merges_steps_of_the_same_kind() -> None:
-    first, second = (
-        {"precision": {"layers": {"a": "bf16"}}},
-        {"precision": {"layers": {"b": "fp16"}}},
-    )
-    joined = Recipe([first, "layout"]).with_step(second)
-    assert joined == Recipe([{"precision": {"layers": {"a": "bf16", "b": "fp16"}}}, "layout"])
-    assert Recipe(["fold", "layout"]).with_step("fold") == Recipe(["fold", "layout"])
-    engine = {"backend": {"name": "onnxruntime"}}
-    assert Recipe(["fold", engine]).with_step("layout") == Recipe(["fold", "layout", engine])
+@pytest.mark.parametrize(
+    ("before", "step", "after"),
+    [
+        ([], "fold", ["fold"]),
+        (["fold"], "fold", ["fold"]),
+        (["fold", "layout"], "fold", ["fold", "layout"]),
+        (
+            ["fold", {"backend": {"name": "onnxruntime"}}],
+            "layout",
+            ["fold", "layout", {"backend": {"name": "onnxruntime"}}],
+        ),
+        (
+            [{"backend": {"name": "onnxruntime"}}],
+            {"backend": {"name": "eager"}},
+            [{"backend": {"name": "eager"}}],
+        ),
+        (
+            [{"precision": {"layers": {"a": "bf16"}}}, "layout"],
+            {"precision": {"layers": {"b": "fp16"}}},
+            [{"precision": {"layers": {"a": "bf16", "b": "fp16"}}}, "layout"],
+        ),
+    ],
+)
+def test_a_step_is_inserted_in_its_position(before: Any, step: Any, after: Any) -> None:
+    assert Recipe(before).with_step(step) == Recipe(after)
 
 
 @pytest.mark.parametrize("name", ["kind", "by"])

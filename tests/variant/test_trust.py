@@ -16,7 +16,6 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.cli import notebook as batch
-from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError, UnknownModelError, WorkloadError
 from paifuser_lab.records import Comparison, Measurement, Origin
 from paifuser_lab.variant import trust
@@ -222,19 +221,6 @@ def test_an_option_in_a_file_that_names_a_hub_kernel_is_refused(here: Path) -> N
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs `paifuser-lab …` in this process: the exit code and the text on standard error."""
-
-    def run(*arguments: object) -> tuple[object, str]:
-        monkeypatch.setattr(sys, "argv", ["paifuser-lab", *map(str, arguments)])
-        with pytest.raises(SystemExit) as raised:
-            program.main()
-        return raised.value.code or 0, capsys.readouterr().err
-
-    return run
-
-
-@pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The parameters of each notebook that would be run."""
     parameter_sets: list[dict[str, Any]] = []
@@ -258,7 +244,7 @@ def test_a_recipes_workload_needs_trust_and_a_typed_model_does_not(
     here: Path, command: Any, runs: list[dict[str, Any]]
 ) -> None:
     lab.Recipe(["fold"], workload="evil_net:make").save("recipe.yaml")
-    code, error = command("run", "recipe.yaml", "--out", "out")
+    code, _, error = command("run", "recipe.yaml", "--out", "out")
     assert code == 2
     assert "recipe.yaml names 'evil_net:make'" in error
     assert "--trust" in error
@@ -277,29 +263,29 @@ def test_a_planned_recipe_is_run_by_the_name_that_its_workload_was_loaded_by(
 ) -> None:
     for name, more in {"evil_net.py:make": (), "evil_net:layer": ("--input", "1x3")}.items():
         planned = command("plan", name, *more, "--seconds", 0, "--save", "rec.yaml")
-        assert planned[0] == 0, planned[1]
-        code, error = command("run", "rec.yaml", "--out", "out", "--trust")
+        assert planned[0] == 0, planned[2]
+        code, _, error = command("run", "rec.yaml", "--out", "out", "--trust")
         assert code == 0, error
     assert [run["model"] for run in runs] == ["evil_net.py:make", "evil_net:layer@1x3"]
     lab.Recipe(["fold"], workload="pair").save("rec.yaml")
-    code, error = command("run", "rec.yaml", "--out", "out")
+    code, _, error = command("run", "rec.yaml", "--out", "out")
     assert code == 2 and "rec.yaml is for 'pair', which is no name to load a model by" in error
     alone = ("plan", "evil_net.py", "--input", "1x3", "--seconds", 0)
-    assert "name what in it makes the model, such as evil_net.py:make" in command(*alone)[1]
+    assert "name what in it makes the model, such as evil_net.py:make" in command(*alone)[2]
     assert command(*alone, "--trust")[0] == 0
-    code, error = command("plan", "resnet18-tiny", "--input", "1x3")
+    code, _, error = command("plan", "resnet18-tiny", "--input", "1x3")
     assert code == 2 and "resnet18-tiny has inputs of its own" in error
 
 
 def test_a_command_says_which_inputs_it_inferred(here: Path, command: Any) -> None:
-    code, error = command("plan", "evil_net:layer", "--seconds", 0)
+    code, _, error = command("plan", "evil_net:layer", "--seconds", 0)
     assert code == 0 and "layer: no inputs were given: 1×3 was inferred from Linear" in error
 
 
 def test_commands_that_take_a_folder_need_trust(here: Path, command: Any) -> None:
     folder = saved_from("evil_net:make", here / "mine")
     for arguments in (["plan", folder, "--seconds", "0"], ["profile", folder, "--seconds", "1"]):
-        code, error = command(*arguments)
+        code, _, error = command(*arguments)
         assert code == 2 and "--trust" in error and not (here / "imported").exists()
     assert command("plan", folder, "--seconds", "0", "--trust")[0] == 0
 

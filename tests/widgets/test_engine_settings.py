@@ -7,9 +7,10 @@ import torch
 
 import paifuser_lab as lab
 from paifuser_lab.jobs import queries
-from paifuser_lab.records import Comparison, Measurement
+from paifuser_lab.records import Measurement
 from paifuser_lab.variant.comparison import CHANGES
 from tests.support.bench import opened, send
+from tests.support.drawn import comparison_of
 from tests.support.models import Small
 
 
@@ -27,9 +28,7 @@ def compared(work, recipe, *, seconds, should_stop):
         for at, name in enumerate(names)
     ]
     rows[-1] = rows[-1].model_copy(update={"failure": f"after {len(recipe)} steps"})
-    return Comparison(
-        workload=work.name, machine="here", baseline=names[0], rounds=3, rows=tuple(rows)
-    )
+    return comparison_of(*rows, workload=work.name)
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from paifuser_lab.widgets.details import offers
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.faster import BAR, SECTION
 from tests.support.bench import TIMEOUT_S, opened, send
+from tests.support.drawn import search_result
 
 FOLD: dict[str, Any] = {"fold": {}}
 LAYOUT: dict[str, Any] = {"layout": {}}
@@ -44,18 +45,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def candidates(*rows: Candidate) -> SearchResult:
-    return SearchResult(
-        workload="small",
-        goal="latency",
-        metric_drop=0.01,
-        may_train=False,
-        seconds=1,
-        took_s=1,
-        machine="paper",
-        planned=len(rows),
-        is_done=True,
-        rows=rows,
-    )
+    return search_result(*rows, workload="small")
 
 
 def candidate(label: str, *steps: dict[str, Any], **changes: Any) -> Candidate:

@@ -250,14 +250,6 @@ def test_stop_ends_the_query_and_keeps_its_results(bench, monkeypatch):
     assert bench.wait(TIMEOUT_S).importance.is_interrupted
 
 
-def test_two_queries_run_one_after_the_other(bench, monkeypatch):
-    monkeypatch.setattr(saliency, "importance", lambda work, **options: IMPORTANCE)
-    monkeypatch.setattr(saliency, "sensitivity", lambda work, **options: None)
-    bench.session.query("sensitivity", 1)
-    bench.session.query("importance", 1)
-    assert bench.wait(TIMEOUT_S).importance is IMPORTANCE
-
-
 def test_the_end_of_a_drag_chooses_a_step_and_keeping_all_removes_it(bench):
     bench.importance = IMPORTANCE
     bench.recipe = lab.Recipe([], limit=WIDE)

@@ -8,11 +8,11 @@ import pytest
 
 import paifuser_lab as lab
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.planner import SearchResult
 from paifuser_lab.records import Candidate, Limit, Origin, Quality, ResultRow, Results
 from paifuser_lab.views import figure
 from paifuser_lab.widgets.tabs.results import packed_results, report_page
 from tests.support.bench import TIMEOUT_S, opened, send
+from tests.support.drawn import search_result
 from tests.support.models import Small, images
 
 NAME = "<img src=x onerror=alert(1)>"
@@ -225,10 +225,7 @@ def test_what_the_search_measured_is_beside_what_was_tried_and_in_the_report(tri
     best = Candidate(
         label=NAME, steps=({"fold": {}},), why="less", status="measured", rank=1, latency_ms=1.25
     )
-    tried.candidates = SearchResult(
-        workload="small", goal="latency", metric_drop=0.01, may_train=False, seconds=1, took_s=1,
-        machine="this one", planned=1, is_done=True, rows=(best,),
-    )  # fmt: skip
+    tried.candidates = search_result(best, workload="small")
     sent = tried.views["results"]["search"]
     (row,) = sent["rows"]
     assert sent["words"] == [key for key in row if key in ("change", "status", "effect")]

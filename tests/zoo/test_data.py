@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +21,7 @@ from paifuser_lab.training.run import Run
 from paifuser_lab.zoo import data, maps, metrics, streets
 from paifuser_lab.zoo import trained as zoo_trained
 from paifuser_lab.zoo.trained import SETUPS, cross_entropy, main
+from tests.support.processes import python
 
 QUICK = "resnet18-digits-tiny"
 
@@ -370,8 +369,6 @@ def test_importing_the_zoo_imports_no_model() -> None:
         "import sys, paifuser_lab.zoo; print([name for name in sys.modules if "
         "name.startswith('paifuser_lab.zoo.')])"
     )
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
+    loaded = python("-c", code).stdout
     assert "resnet" not in loaded
     assert "sklearn" not in loaded
