@@ -15,7 +15,6 @@ from ..model.watch import watching
 from ..records import AttentionKind
 from ..workload import Inputs, Workload, running
 from ..workload.data import samples_of
-from ..workload.data.joined import EXAMPLE_INPUTS
 from .attention import attend, expand_heads, why_dense
 from .block_lists import Sparsity, as_four_dimensions, fixed_lists
 from .redirect import SDPA, Redirected, make_dense, make_redirectable
@@ -171,13 +170,7 @@ def lists_from_data(
     if sparsity.kind != "block" or not names:
         return dict.fromkeys(names)
     samples = samples_of(work, MOST_EXAMPLES)
-    few = samples.inputs  # a first batch may be larger
-    if samples.source != EXAMPLE_INPUTS:
-        few = few.map(
-            lambda value: (
-                value[:MOST_EXAMPLES] if value.ndim and value.shape[0] == samples.count else value
-            )
-        )
+    few = samples.first(MOST_EXAMPLES)  # a first batch may be larger
     examples, data = calls_of(model, work.inputs), calls_of(model, few)
     lists: dict[str, Tensor | None] = {}
     for layer in names:

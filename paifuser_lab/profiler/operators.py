@@ -21,7 +21,7 @@ from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from ..model.tensors import tensors_in
+from ..model.tensors import is_channels_last, tensors_in
 from ..model.watch import watching
 from .cost import Cost, cost_of, shape_of
 
@@ -89,16 +89,6 @@ def _note_output(operators: Operators, layer: str, output: Any) -> None:
     operators.dtypes[layer] = str(tensors[0].dtype).removeprefix("torch.")
     if is_channels_last(tensors[0]):
         operators.channels_last.add(layer)
-
-
-def is_channels_last(tensor: Tensor) -> bool:
-    """Whether it is channels-last only: with one channel or one pixel both layouts are the same."""
-    is_image = not tensor.is_nested and tensor.layout is torch.strided and tensor.ndim == 4
-    return (
-        is_image
-        and tensor.is_contiguous(memory_format=torch.channels_last)
-        and not tensor.is_contiguous()
-    )
 
 
 def _shapes(values: Any) -> tuple[tuple[int, ...], ...]:

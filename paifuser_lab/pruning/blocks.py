@@ -29,7 +29,7 @@ from ..progress import progress
 from ..quantization import QuantizedLayer
 from ..records import counted
 from ..workload import Inputs, running
-from .groups.proof import HALF_TOLERANCE, TOLERANCE, exact_copy, outputs_of, relative_gap
+from .groups.proof import HALF_TOLERANCE, TOLERANCE, difference, exact_copy, outputs_of
 from .groups.trace_labels import sign_flipped
 
 # the replacement as plain data; empty for a single tensor that is returned as it is
@@ -250,15 +250,8 @@ def obstacle(
         zeroed(masked.get_submodule(layer))
     leave_out(shorter, blocks, layers)
     tolerance = TOLERANCE.get(float_dtype(exact), HALF_TOLERANCE)
-    for example in examples:
-        expected = outputs_of(masked, example)
-        try:
-            error = relative_gap(expected, outputs_of(shorter, example))
-        except Exception as problem:  # whatever the model's code raises
-            return f"the model's code fails without it ({first_line(problem)[:160]})"
-        if not error <= tolerance:
-            return f"without it the output differs by {error:.0e} from the output with zeros"
-    return None
+    expected = [outputs_of(masked, example) for example in examples]
+    return difference(expected, shorter, examples, tolerance, "without it")
 
 
 def leave_out(model: nn.Module, blocks: Blocks, layers: Collection[str]) -> None:

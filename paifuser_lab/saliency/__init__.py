@@ -11,10 +11,10 @@ and the importance of each of its output channels.
 estimate_layers.py    the record of `sensitivity`, and the rank correlation of each method with the
                       measured order
 estimation.py         sampling until the means are known to the requested error
-methods/              the estimators of layers, a file each
+methods/              the estimators of layers
 curvature.py          gradients and Hessian products; probes.py: traces
 estimate_channels.py  the record of `importance`; channel_run.py: an estimator over batches
-channels/             the estimators of channels, a file each
+channels/             the estimators of channels
 select_layers.py      the layers to estimate
 subject.py            layers, batches, and temporary changes of a layer, such as rounding
 """

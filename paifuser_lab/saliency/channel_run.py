@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import StoppedError, keep_when_stopped, stop_if_asked
@@ -16,6 +16,8 @@ from .estimation import RunningMean
 from .subject import Batch, Layer, Subject, twice_differentiable
 
 BATCHES = 16
+
+ChannelValues = dict[str, tuple[float, ...]]  # by layer: a value for each output channel
 
 
 @dataclass
@@ -71,24 +73,15 @@ class ChannelRun:
             self.examples += min(batch.examples, self.estimator.most_examples or batch.examples)
 
 
-@dataclass
-class ChannelValues:
-    """A value for each output channel of each layer; `missing` says why a layer has none."""
-
-    values: dict[str, tuple[float, ...]]
-    missing: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-
 def channel_values(
     work: Workload,
     layers: Mapping[str, Layer],
     method: str,
     seed: int,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> ChannelValues:
-    """The values that `lab.importance` shows for these layers, over all batches; raises if stopped
-    early.
+    should_stop: Callable[[], bool],
+) -> tuple[ChannelValues, list[str]]:
+    """The values that `lab.importance` shows for these layers, over all batches, and notes; raises
+    if stopped early.
     """
     data, notes = batches_for(work, method, None, seed)
     run = ChannelRun.of(work, layers, method, data, seed)
@@ -99,7 +92,7 @@ def channel_values(
     values = {
         name: tuple(mean.mean.abs().tolist()) for name, mean in run.means.items() if mean.count
     }
-    return ChannelValues(values, run.estimator.notes, notes)
+    return values, notes
 
 
 def batches_for(

@@ -16,8 +16,8 @@ from ..records import Importance, LayerImportance
 from ..workload import Derived, Workload, outside_inference, workload_of
 from .channel_run import ChannelRun, batches_for, missing_for
 from .channels import CHANNEL_ESTIMATORS
-from .channels.magnitude import Magnitude
 from .channels.output_channels import channel_count, output_dimension
+from .channels.without_data import Magnitude
 from .select_layers import check_methods, select_layers
 from .subject import Batch, Layer, Subject, twice_differentiable, with_gradients
 

@@ -220,7 +220,7 @@ class Prune(Step):
             fewest = self._fewest(problem, free, LEAST_KEPT)
             options = WidthOptions(kept, fewest, self.round_to)
             target = choose_widths(problem, scores, Target(goal, share), options)
-            kept = target.kept
+            kept = dict(enumerate(target.cost.kept))
         elif self.ratio is not None:
             common = dict.fromkeys(free, 1 - self.ratio)
             if self.scope == "global":

@@ -158,9 +158,9 @@ def test_batches_come_in_the_order_of_the_list():
 def test_only_the_first_rows_of_train_data_are_learned_from_and_of_example_inputs_all():
     joined = samples_of(work_of(PAIRS))
     assert (joined.count, joined.learned) == (12, 9)
-    assert torch.equal(joined.learned_inputs.tensors[0], joined.inputs.tensors[0][:9])
+    assert torch.equal(joined.first(joined.learned).tensors[0], joined.inputs.tensors[0][:9])
     examples = samples_of(lab.Workload(Small().eval(), images(8)))
-    assert examples.learned == 6 and examples.learned_inputs.tensors[0].shape[0] == 8
+    assert examples.learned == 6 and examples.first(examples.learned).tensors[0].shape[0] == 8
 
 
 def test_mapped_batches_of_a_loader_without_a_length_are_not_counted_again():

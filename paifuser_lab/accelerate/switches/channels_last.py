@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.hooks import unserializable_hook
 
+from ...model.tensors import is_channels_last
 from ...training.strided_pointwise import is_overrun
 from .base import Call, Parts, Refusal, Switch, is_reachable, kept_tensors
 
@@ -58,7 +59,7 @@ class ChannelsLast(Switch):
         ]
         if not convolutions:
             return "the model has no two-dimensional convolution"
-        if all(is_last(layer.weight) for layer in convolutions):
+        if all(is_channels_last(layer.weight) for layer in convolutions):
             return "the weights are channels-last already"
         if parts.is_compiled:
             return "the loop compiles its model, which other strides would compile anew"
@@ -99,7 +100,7 @@ class ChannelsLast(Switch):
             if not is_reachable(output):
                 raise Refusal(self.label, "the output is a class whose tensors cannot be reached")
             for name, value in kept_tensors(model) if is_new else ():
-                if value.dim() == 4 and is_last(value):
+                if is_channels_last(value):
                     raise Refusal(self.label, f"the model keeps {name} in another order of memory")
             is_new = False
             return pytree.tree_map_only(Tensor, _to_contiguous, output)
@@ -115,11 +116,6 @@ class ChannelsLast(Switch):
 
     def why(self) -> str:
         return "views of images are reshaped" if self.reshaping else ""
-
-
-def is_last(value: Tensor) -> bool:
-    """Whether a tensor is channels-last only; for a 1×1 kernel both formats are the same."""
-    return value.is_contiguous(memory_format=LAST) and not value.is_contiguous()
 
 
 def _is_looked_into(layer: nn.Module) -> bool:
@@ -138,4 +134,4 @@ def _to_last(value: Tensor) -> Tensor:
 
 
 def _to_contiguous(value: Tensor) -> Tensor:
-    return value.contiguous() if value.dim() == 4 and is_last(value) else value
+    return value.contiguous() if is_channels_last(value) else value

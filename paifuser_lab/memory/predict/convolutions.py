@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...model.tensors import tensors_in
+from ...model.tensors import is_channels_last, tensors_in
 
 _BACKEND: Any = torch._C._ConvBackend  # type: ignore[attr-defined]
 COLUMNS = {_BACKEND.Slow2d, _BACKEND.SlowDilated2d}
@@ -89,11 +89,7 @@ class Convolution:
     @property
     def is_channels_last(self) -> bool:
         """Whether oneDNN reads images as they are, channels last."""
-        last = torch.channels_last
-        return self.weight.ndim == 4 and any(
-            tensor.is_contiguous(memory_format=last) and not tensor.is_contiguous()
-            for tensor in (self.image, self.weight)
-        )
+        return is_channels_last(self.image) or is_channels_last(self.weight)
 
     @property
     def layout(self) -> torch.memory_format:

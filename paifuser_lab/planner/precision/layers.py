@@ -19,8 +19,8 @@ from ...model.fold import fold, plan_fold
 from ...model.formats import FLOATS, Range
 from ...model.graph import Graph
 from ...model.layers import channel_of, owners_of_weights, tied_layers
+from ...model.tensors import is_channels_last
 from ...model.watch import describe, watching
-from ...profiler.operators import is_channels_last
 from ...quantization import handovers, obstacles_of, trace_graph
 from ...workload import Workload, running
 

@@ -16,10 +16,10 @@ from ...errors import WorkloadError, first_line, keep_when_stopped
 from ...machine import thread_choices, threads
 from ...measure import Candidate, Samples, rounds_in_turn
 from ...model.copying import copied
+from ...model.tensors import is_channels_last
 from ...progress import progress
 from ...records import Check, counted
 from ...workload import Derived, Workload, running, workload_of
-from ..operators import is_channels_last
 from .watch import LoopRun, training_layers, watch
 
 CALLS = 3

@@ -30,14 +30,15 @@ class Size:
 
 
 class Sizes:
-    """Rows of channel ids as lengths."""
+    """Rows of channel ids as lengths, in terms of the groups that can lose units."""
 
     def __init__(self, structure: Structure) -> None:
         self.classes = structure.classes
         self.widths = [group.width for group in structure.groups]
         self.owners = numpy.full(len(structure.classes), -1)
         for index, units in enumerate(structure.units):
-            self.owners[list(units)] = index
+            if structure.groups[index].pinned is None:
+                self.owners[list(units)] = index
 
     def of(self, row: Row) -> Size:
         """The length of a row; the average per unit where it holds only some of a group's units."""

@@ -81,20 +81,14 @@ class LabelSpace:
         self.watched: list[Label] = []
         self.products: list[Product] = []
 
-    def labels_of_constant(self, shape: Sequence[int], dims: Iterable[int]) -> Labels:
-        """Labels for dimensions along which all values are equal: fewer would do as well."""
+    def new_labels(self, shape: Sequence[int], dims: Iterable[int], weight: str = "") -> Labels:
+        """Labels of new ids for the dimensions of a weight; or of a constant, for those along which
+        all values are equal: fewer would do as well.
+        """
         return tuple(
-            spread(torch.from_numpy(self.channel_ids.fresh("", dim, shape[dim])), dim, shape)
+            spread(torch.from_numpy(self.channel_ids.fresh(weight, dim, shape[dim])), dim, shape)
             for dim in dims
             if shape[dim] > 1
-        )
-
-    def labels_of_weight(self, name: str, shape: Sequence[int]) -> Labels:
-        """A label for each dimension that can be narrowed."""
-        return tuple(
-            spread(torch.from_numpy(self.channel_ids.fresh(name, dim, size)), dim, shape)
-            for dim, size in enumerate(shape)
-            if size > 1
         )
 
     def varies(self, label: Label) -> tuple[int, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-import torch
 from torch import Tensor
 
+from ...model.tensors import is_channels_last
 from .label_space import Product, Row, Shape, along
 from .rules import RULES, Call, convolution
 from .rules import products as matrices
@@ -35,7 +35,7 @@ def _convolution(call: Call) -> list[Product]:
         output_padding=tuple(call.argument(7, "output_padding", ())),
         groups=groups,
         has_bias=call.args[2] is not None,
-        is_channels_last=_is_channels_last(inputs) or _is_channels_last(weight),
+        is_channels_last=is_channels_last(inputs) or is_channels_last(weight),
         dtype=weight.dtype,
         device=weight.device.type,
     )
@@ -94,14 +94,6 @@ def _row(call: Call, tensor: Tensor, dim: int) -> Row:
         if dim in call.space.varies(label):
             return along(label, dim).numpy()
     return int(tensor.shape[dim])
-
-
-def _is_channels_last(tensor: Tensor) -> bool:
-    return (
-        tensor.ndim == 4
-        and not tensor.is_contiguous()
-        and tensor.is_contiguous(memory_format=torch.channels_last)
-    )
 
 
 _BY_RULE: dict[Rule, Callable[[Call], list[Product]]] = {

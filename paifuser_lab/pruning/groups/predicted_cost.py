@@ -9,12 +9,11 @@ from math import prod
 import numpy
 from torch import Tensor, nn
 
-from ...records import ChannelGroup, CutCost, CutLayer, CutWeights, LayerProfile, Length, Profile
-from .channel_ids import Numbers
+from ...records import CutCost, CutLayer, CutWeights, LayerProfile, Length, Profile
+from .costs import Size, Sizes
 from .grouping import Structure
-from .label_space import Product, Row
+from .label_space import Product
 
-NO_GROUP = -1
 Dimensions = dict[int, Length]
 ALWAYS_ONE = Length(fixed=1, terms=())
 
@@ -50,9 +49,8 @@ class _CostPrediction:
         total_ms = profile.root.total_ms
         self.pace = profile.latency_ms / total_ms if total_ms else 1.0
         self.parameters = dict(model.named_parameters())
-        self.owned = _owners(structure)[structure.classes]
-        self.dimensions = _dimensions(structure, self.owned)
-        self.groups = structure.groups
+        self.sizes = Sizes(structure)
+        self.dimensions = _dimensions(structure, self.sizes)
         self.inside = _inside(structure, profile)
         self.main = _main_weights(model)
         members = [
@@ -88,7 +86,8 @@ class _CostPrediction:
         """One product of a layer that does the work of others, as torch's fused encoder layer does,
         with its share of the work.
         """
-        varying = [length for size in product.sizes if (length := self._size(size)).terms]
+        lengths = [_length(self.sizes.of(row)) for row in product.sizes]
+        varying = [length for length in lengths if length.terms]
         if not varying:
             return None
         flops, ms = round(2 * row.macs * share), self._busy_ms(row) * share
@@ -133,13 +132,6 @@ class _CostPrediction:
             if length.terms
         }
 
-    def _size(self, row: Row) -> Length:
-        return (
-            Length(fixed=row, terms=())
-            if isinstance(row, int)
-            else _length(len(row), self.owned[row], self.groups)
-        )
-
     def _places(self, lengths: Iterable[Length]) -> tuple[int, ...]:
         return tuple(self.lengths.setdefault(length, len(self.lengths)) for length in lengths)
 
@@ -180,31 +172,19 @@ def _work(product: Product) -> int:
     )
 
 
-def _owners(structure: Structure) -> Numbers:
-    """The group of each class of channel ids that can lose units."""
-    owners: Numbers = numpy.full(
-        int(structure.classes.max(initial=0)) + 1, NO_GROUP, dtype=numpy.int64
-    )
-    for index, units in enumerate(structure.units):
-        if structure.groups[index].pinned is None:
-            owners[list(units)] = index
-    return owners
-
-
-def _dimensions(structure: Structure, owned: Numbers) -> dict[str, Dimensions]:
+def _dimensions(structure: Structure, sizes: Sizes) -> dict[str, Dimensions]:
     """The length of every dimension of every weight, in terms of the groups that can lose units."""
     dimensions: dict[str, Dimensions] = {}
     for span in filter(lambda span: span.weight, structure.spans):
-        length = _length(span.stop - span.start, owned[span.start : span.stop], structure.groups)
+        length = _length(sizes.of(numpy.arange(span.start, span.stop)))
         dimensions.setdefault(span.weight, {})[span.dimension] = length
     return dimensions
 
 
-def _length(size: int, owned: Numbers, groups: Sequence[ChannelGroup]) -> Length:
-    """A dimension's length in terms of the groups along it."""
-    counts = Counter(owned[owned != NO_GROUP].tolist())
-    terms = tuple((group, count // groups[group].width) for group, count in sorted(counts.items()))
-    return Length(fixed=size - sum(counts.values()), terms=terms)
+def _length(size: Size) -> Length:
+    """A size as a record, which counts whole elements per unit."""
+    terms = tuple((group, int(elements)) for group, elements in size.per_unit)
+    return Length(fixed=int(size.stays), terms=terms)
 
 
 def _together(lengths: Sequence[Length]) -> Length:

@@ -77,7 +77,11 @@ class _Trial:
             return f"with zeros in its place the model fails ({first_line(error)[:160]})"
         first = None
         for left_alone in self._attempts(removed):
-            problem = self._difference(expected, removed, left_alone)
+            smaller = copy.deepcopy(self.model)
+            cut(smaller, self.structure, removed, left_alone)
+            problem = difference(
+                expected, smaller, self.inputs, self.tolerance, "with the smaller layers"
+            )
             if problem is None:
                 self.proven.left_alone = left_alone
                 return None
@@ -98,22 +102,6 @@ class _Trial:
         before = self.proven.left_alone
         yield before
         yield from (subset for subset in islice(subsets, MOST_ATTEMPTS) if subset != before)
-
-    def _difference(
-        self, expected: list[list[Tensor]], removed: set[int], left_alone: tuple[str, ...]
-    ) -> str | None:
-        smaller = copy.deepcopy(self.model)
-        cut(smaller, self.structure, removed, left_alone)
-        try:
-            for inputs, reference in zip(self.inputs, expected, strict=True):
-                error = relative_gap(reference, outputs_of(smaller, inputs))
-                if not error <= self.tolerance:
-                    return (
-                        f"without it the output differs by {error:.0e} from the output with zeros"
-                    )
-        except Exception as error:
-            return f"the model's code fails with the smaller layers ({first_line(error)[:160]})"
-        return None
 
 
 def exact_copy(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[Inputs]]:
@@ -150,7 +138,25 @@ def outputs_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
         return tensors_in(own_inputs(model))
 
 
-def relative_gap(reference: list[Tensor], outputs: list[Tensor]) -> float:
+def difference(
+    expected: list[list[Tensor]],
+    changed: nn.Module,
+    examples: list[Inputs],
+    tolerance: float,
+    how: str,
+) -> str | None:
+    """Why a model that was changed does not output what it should; None where it does."""
+    try:
+        for reference, inputs in zip(expected, examples, strict=True):
+            gap = _relative_gap(reference, outputs_of(changed, inputs))
+            if not gap <= tolerance:
+                return f"without it the output differs by {gap:.0e} from the output with zeros"
+    except Exception as error:  # whatever the model's code raises
+        return f"the model's code fails {how} ({first_line(error)[:160]})"
+    return None
+
+
+def _relative_gap(reference: list[Tensor], outputs: list[Tensor]) -> float:
     """The relative L2 difference of the outputs; infinite where their shapes differ."""
     try:
         return output_error(reference, outputs)[0]

@@ -42,27 +42,25 @@ def unit_scores(problem: CutProblem, method: str, seed: int) -> tuple[list[Score
         for index, group in enumerate(structure.groups)
         if group.pinned is None
     }
-    estimated = _estimated(own, _together(layers.values()), method, seed, problem.should_stop)
-    without = {
-        index for index, members in layers.items() if not members.keys() & estimated.values.keys()
-    }
+    values, notes = _estimated(own, _together(layers.values()), method, seed, problem.should_stop)
+    without = {index for index, members in layers.items() if not members.keys() & values.keys()}
     missing = _together(layers[index] for index in without)
-    fallback = _estimated(own, missing, FALLBACK, seed, problem.should_stop) if missing else None
+    fallback = _estimated(own, missing, FALLBACK, seed, problem.should_stop)[0] if missing else {}
     ids = {(span.weight, span.dimension): span for span in structure.spans}
     scores = []
     for index, units in enumerate(structure.units):
-        source = fallback if index in without and fallback is not None else estimated
+        source = fallback if index in without else values
         total = numpy.zeros(len(units))
         for name, layer in layers.get(index, {}).items():
-            if name in source.values:
+            if name in source:
                 weight = f"{layer.name}.{layer.parameter}" if layer.name else layer.parameter
                 span = ids[weight, layer.channel]
-                values = _by_position(layer, numpy.asarray(source.values[name]))
-                total += _sum_by_unit(units, structure.classes[span.start : span.stop], values)
+                own_values = _by_position(layer, numpy.asarray(source[name]))
+                total += _sum_by_unit(units, structure.classes[span.start : span.stop], own_values)
         mean = float(total.mean())
         scores.append(total / mean if mean > 0 else total)
     names = [structure.groups[index].name for index in sorted(without)]
-    return scores, estimated.notes + ([_fallback_note(names, method)] if names else [])
+    return scores, notes + ([_fallback_note(names, method)] if names else [])
 
 
 def default_importance(work: Workload) -> str:
@@ -90,7 +88,7 @@ def _estimated(
     method: str,
     seed: int,
     should_stop: Callable[[], bool],
-) -> ChannelValues:
+) -> tuple[ChannelValues, list[str]]:
     """The values of these layers; raises with what to change in the step."""
     if missing := missing_for(work, method):
         needed = (
@@ -101,9 +99,9 @@ def _estimated(
             f"it, or choose '{FALLBACK}'."
         )
     if not layers:
-        return ChannelValues({})
+        return {}, []
     try:
-        estimated = channel_values(work, layers, method, seed, should_stop)
+        estimated, notes = channel_values(work, layers, method, seed, should_stop)
     except GradientError as error:
         raise StepError(
             f"importance '{method}' has no gradient: {str(error).rstrip('.')}. Choose "
@@ -111,13 +109,13 @@ def _estimated(
         ) from error
     except MeasureError as error:
         raise StepError(f"importance '{method}' cannot be estimated: {error}") from error
-    for name, values in estimated.values.items():
+    for name, values in estimated.items():
         if not numpy.isfinite(values).all():
             raise StepError(
                 f"importance '{method}': a value of '{name}' is NaN or infinite; check the "
                 f"weights and the data, or choose importance '{FALLBACK}'."
             )
-    return estimated
+    return estimated, notes
 
 
 def _layers_of(model: nn.Module, group: ChannelGroup) -> dict[str, Layer]:

@@ -119,7 +119,7 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             or tensor.layout is not torch.strided
         ):
             return
-        labels = self.space.labels_of_weight(name, tensor.shape)
+        labels = self.space.new_labels(tensor.shape, range(tensor.ndim), name)
         self._keep(tensor, labels)
         if ".parametrizations." in f".{name}":
             self.space.fix(labels, COMPUTED)

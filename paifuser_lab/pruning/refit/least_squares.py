@@ -9,7 +9,6 @@ the remaining error of those before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,7 +142,8 @@ def refit(context: RefitContext) -> Outcome:
         for name, shrunk in lost.items()
         if shrunk.is_usable and shrunk.targets is not None
     }
-    norms = _norms_behind(context)
+    # by layer, the batch-norm that is its only reader, whose mean can replace a bias
+    norms = dict(plan_fold(context.model, trace_graph(context.work, context.model)).pairs)
     shifts: dict[str, Tensor] = {}
     better: list[str] = []
 
@@ -194,8 +194,14 @@ def _refit_layer(shrunk: ShrunkLayer, inputs: Tensor, *, may_shift: bool) -> tup
     train, held_out = (
         Sums.zeros(shrunk.groups, weight.shape[2], weight.shape[1], weight) for _ in range(2)
     )
-    for sums, (x, y) in _rows(shrunk, inputs, train, held_out):
-        sums.add(x, y)
+    assert shrunk.rows is not None and shrunk.targets is not None
+    for sums, low, high in ((train, 0, shrunk.border), (held_out, shrunk.border, len(shrunk.rows))):
+        for start in range(low, high, ROWS_AT_ONCE):
+            part = slice(start, min(high, start + ROWS_AT_ONCE))
+            targets = shrunk.targets[part]
+            targets = targets.reshape(len(targets), shrunk.groups, -1).transpose(0, 1)
+            rows = shrunk.rows[part].to(inputs.device)
+            sums.add(layer_operands(shrunk.layer, inputs, rows), targets)
     is_finite = torch.isfinite(train.xx).all() and torch.isfinite(held_out.xx).all()
     if not bool(is_finite):
         return bias, False
@@ -205,29 +211,6 @@ def _refit_layer(shrunk: ShrunkLayer, inputs: Tensor, *, may_shift: bool) -> tup
     shrunk.write(fitted.weight, fitted.bias)
     shrunk.targets = None  # they are large
     return fitted.bias, fitted.is_better
-
-
-def _rows(
-    shrunk: ShrunkLayer, inputs: Tensor, train: Sums, held_out: Sums
-) -> Iterator[tuple[Sums, tuple[Tensor, Tensor]]]:
-    """The layer's inputs and target outputs, some rows at a time: (groups, rows, columns) each."""
-    assert shrunk.rows is not None and shrunk.targets is not None
-    for sums, low, high in (
-        (train, 0, shrunk.border),
-        (held_out, shrunk.border, len(shrunk.rows)),
-    ):
-        for start in range(low, high, ROWS_AT_ONCE):
-            part = slice(start, min(high, start + ROWS_AT_ONCE))
-            targets = shrunk.targets[part]
-            targets = targets.reshape(len(targets), shrunk.groups, -1).transpose(0, 1)
-            rows = shrunk.rows[part].to(inputs.device)
-            yield sums, (layer_operands(shrunk.layer, inputs, rows), targets)
-
-
-def _norms_behind(context: RefitContext) -> dict[str, str]:
-    """Layer → the batch-norm that is its only reader, whose mean can replace a bias."""
-    graph = trace_graph(context.work, context.model)
-    return dict(plan_fold(context.model, graph).pairs)
 
 
 def _shift(model: nn.Module, norm: str, bias: Tensor) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from ...model.layers import CONVOLUTIONS, is_altered, is_transposed_linear
+from ...model.layers import CONVOLUTIONS, is_altered, is_transposed_linear, owners_of_weights
 from ...model.watch import FAILED, watching
 from ...quantization.compensation.operands import groups_of, output_rows
 from ...workload import Workload, running
@@ -96,14 +95,12 @@ def shrunk_layers(
 
 def products(model: nn.Module) -> dict[str, ShrunkLayer]:
     """By dotted path the layers that only multiply by weights of their own, with all outputs."""
-    owners = Counter(
-        id(weight) for module in model.modules() for weight in module.parameters(recurse=False)
-    )
+    owners = owners_of_weights(model)
     return {
         name: ShrunkLayer(layer, None)
         for name, layer in model.named_modules()
         if _is_product(layer)
-        and all(owners[id(weight)] == 1 for weight in layer.parameters(recurse=False))
+        and all(len(owners[id(weight)]) == 1 for weight in layer.parameters(recurse=False))
     }
 
 

@@ -40,7 +40,7 @@ def reestimate_statistics(context: RefitContext) -> Outcome:
             statistics[layer] = values.mean(1), values.var(1)
 
     with running(context.model), watching(context.model, enter, lambda layer, output: None):
-        context.samples.learned_inputs.clone()(context.model)
+        context.samples.first(context.samples.learned).clone()(context.model)
     with torch.no_grad():
         for layer, (mean, variance) in statistics.items():
             norms[layer].running_mean.copy_(mean)

@@ -14,7 +14,7 @@ from ...model.weights import parameter_count
 from ...quantization import QuantizedLayer
 from ...records import ChannelGroup, counted
 from ...records.text import three_figures
-from ...workload import Workload, running
+from ...workload import running
 from ..groups import CutProblem, couple
 from ..groups.costs import Cost, flops, parameters, spent_flops
 from ..groups.scores import Scores
@@ -58,22 +58,19 @@ class WidthOptions:
 
 @dataclass(frozen=True)
 class ChosenWidths:
-    """The widths, the predicted share that they leave, and notes on the prediction."""
+    """A target, the cost at the widths that are chosen for it, the original's cost, and notes on
+    how they were measured.
+    """
 
     target: Target
-    kept: Widths
-    share: float
-    original: float
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Budget:
-    """A cost, the original's cost, and notes on how it was measured."""
-
     cost: Cost
     original: float
     notes: tuple[str, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """The predicted share of the original's cost that is left."""
+        return self.cost.total / self.original
 
 
 def choose_widths(
@@ -86,50 +83,38 @@ def choose_widths(
             "'precision'."
         )
     choices = _width_choices(problem, target, options)
-    budget = _budget(problem, target, choices[-1])
-    if not budget.original:
+    chosen = _at_full_width(problem, target, choices[-1])
+    if not chosen.original:
         raise StepError(
             f"{target.goal}: the original has none that are counted, so there is no share of them; "
             "choose another target."
         )
-    _check_is_less(budget, target)
+    if chosen.share <= target.share:
+        raise StepError(
+            f"{target.goal}: {chosen.share:.3g} of the original's is left already, and "
+            f"{target.share:g} was asked for; ask for less."
+        )
     for group, kept in options.fixed.items():
-        budget.cost.take(group, kept)
-    share = budget.cost.total / budget.original
-    if share <= target.share:
-        return ChosenWidths(target, options.fixed, share, budget.original, budget.notes)
+        chosen.cost.take(group, kept)
+    if chosen.share <= target.share:
+        return chosen
     losses = {
         group: loss_by_kept(scores[group], len(problem.groups[group].layers))
         for group in options.fewest
     }
-    limit = target.share * budget.original
+    limit = target.share * chosen.original
     for allowed in choices:
-        narrowest = copy.deepcopy(budget.cost)
+        narrowest = copy.deepcopy(chosen.cost)
         take_narrowest(narrowest, allowed)
         if narrowest.total <= limit:
-            solve_widths(budget.cost, limit, losses, allowed)
-            share = budget.cost.total / budget.original
-            narrowed = {
-                index: kept
-                for index, kept in enumerate(budget.cost.kept)
-                if kept < problem.groups[index].width
-            }
-            return ChosenWidths(target, narrowed, share, budget.original, budget.notes)
-    reachable = ceil(1e4 * narrowest.total / budget.original) / 1e4  # rounded up, to be accepted
+            solve_widths(chosen.cost, limit, losses, allowed)
+            return chosen
+    reachable = ceil(1e4 * narrowest.total / chosen.original) / 1e4  # rounded up, to be accepted
     raise StepError(
         f"{target.goal}: {target.share:g} of the original's cannot be reached: the smallest "
         f"reachable share is {reachable:g}; ask for that or more, or give `limits`, `protect` and "
         "`round_to` more room."
     )
-
-
-def _check_is_less(budget: _Budget, target: Target) -> None:
-    share = budget.cost.total / budget.original
-    if share <= target.share:
-        raise StepError(
-            f"{target.goal}: {share:.3g} of the original's is left already, and {target.share:g} "
-            "was asked for; ask for less."
-        )
 
 
 def _width_choices(
@@ -160,12 +145,14 @@ def _measured_widths(group: ChannelGroup, fewest: int) -> tuple[int, ...]:
     return tuple(kept for kept in sorted(units, reverse=True) if fewest <= kept < group.width)
 
 
-def _budget(problem: CutProblem, target: Target, allowed: AllowedWidths) -> _Budget:
+def _at_full_width(problem: CutProblem, target: Target, allowed: AllowedWidths) -> ChosenWidths:
     work, structure = problem.work, problem.structure
     if target.goal == "parameters":
-        return _Budget(parameters(problem.model, structure), parameter_count(work.model))
+        cost = parameters(problem.model, structure)
+        return ChosenWidths(target, cost, parameter_count(work.model))
     if target.goal == "flops":
-        return _Budget(flops(structure), original_flops(work))
+        original = spent_flops(couple(work.model, work.inputs))
+        return ChosenWidths(target, flops(structure), original)
     narrow = [group.width for group in structure.groups]
     for index, lower in allowed.items():
         narrow[index] = lower[-1] if lower else narrow[index]
@@ -183,12 +170,7 @@ def _budget(problem: CutProblem, target: Target, allowed: AllowedWidths) -> _Bud
         "values that they make, estimated from the whole"
         + ("" if whole.narrow_ms is None else ", wide and narrow")
     )
-    return _Budget(cost, whole.original_ms, (note,))
-
-
-def original_flops(work: Workload) -> int:
-    """The FLOPs of the workload's own model."""
-    return spent_flops(couple(work.model, work.inputs))
+    return ChosenWidths(target, cost, whole.original_ms, (note,))
 
 
 def fewest_units(problem: CutProblem, shares: Mapping[int, float]) -> Widths:
@@ -219,7 +201,8 @@ def target_notes(problem: CutProblem, removed: set[int], chosen: ChosenWidths) -
     target, predicted = chosen.target, parameters(model, structure)
     for index, units in enumerate(structure.units):
         predicted.take(index, len(set(units) - removed))
-    of_parameters, of_flops = parameter_count(work.model), original_flops(work)
+    of_parameters = parameter_count(work.model)
+    of_flops = spent_flops(couple(work.model, work.inputs))
     spent = spent_flops(structure, structure.kept(removed)), spent_flops(couple(model, work.inputs))
     shares = {
         "parameters": (predicted.total / of_parameters, parameter_count(model) / of_parameters)

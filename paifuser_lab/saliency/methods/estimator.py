@@ -11,7 +11,7 @@ from ..subject import Batch, Key, Subject
 
 
 class Estimator:
-    """A new estimator is one file with one subclass, and one line in the registry.
+    """A new estimator is a subclass, and one line in the registry.
 
     Samples are drawn batch after batch, until the mean of every key has the requested standard
     error.

@@ -36,15 +36,12 @@ class Samples:
         """The number of examples to fit to."""
         return self.count - self.count // HELD_OUT
 
-    @property
-    def learned_inputs(self) -> Inputs:
-        """The examples to fit to; of example inputs, whose batch may be fixed, all."""
+    def first(self, count: int) -> Inputs:
+        """The first examples; of example inputs, whose batch may be fixed, all."""
         if self.source == EXAMPLE_INPUTS:
             return self.inputs
         return self.inputs.map(
-            lambda value: (
-                value[: self.learned] if value.ndim and value.shape[0] == self.count else value
-            )
+            lambda value: value[:count] if value.ndim and value.shape[0] == self.count else value
         )
 
     @property

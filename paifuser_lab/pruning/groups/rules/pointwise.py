@@ -98,7 +98,7 @@ def _aligned(label: Label, tensor: Tensor, shape: torch.Size) -> Label:
 def constant(call: Call) -> list[Labels]:
     """A constant tensor."""
     shape = call.results[0].shape
-    labels = call.space.labels_of_constant(shape, range(len(shape)))
+    labels = call.space.new_labels(shape, range(len(shape)))
     for label in labels:
         call.space.record_length(call.layer, "", core(label).flatten())
     return [labels]

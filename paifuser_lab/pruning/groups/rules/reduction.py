@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..label_space import Label, Labels, core
 from .call import Call, rule
 
@@ -41,7 +43,7 @@ def reduce(call: Call) -> list[Labels]:
         call.space.fix(call.labels(0) + call.labels(1), call.why)
         return [()] * len(call.results)
     return [
-        tuple(label.expand(result.shape) for label in _shaped(reduced, dims, result.ndim))
+        tuple(_shortened(label, dims, result.ndim).expand(result.shape) for label in reduced)
         for result in call.results
     ]
 
@@ -55,16 +57,10 @@ def _left(call: Call, label: Label, dims: list[int]) -> Label | None:
     return call.space.keep_whole(label, dims, call.why)
 
 
-def _shaped(labels: list[Label], dims: list[int], rank: int) -> list[Label]:
-    firsts = [
-        label[tuple(slice(0, 1) if d in dims else slice(None) for d in range(label.ndim))]
-        for label in labels
-    ]
-    if firsts and firsts[0].ndim == rank:
-        return firsts
-    return [
-        first[tuple(0 if d in dims else slice(None) for d in range(first.ndim))] for first in firsts
-    ]
+def _shortened(label: Label, dims: list[int], rank: int) -> Label:
+    """The label at the first position of some dimensions, which a result of a lower rank lacks."""
+    first: Any = slice(0, 1) if label.ndim == rank else 0
+    return label[tuple(first if d in dims else slice(None) for d in range(label.ndim))]
 
 
 @rule("_softmax", "_log_softmax", "softmax", "log_softmax", "_safe_softmax")

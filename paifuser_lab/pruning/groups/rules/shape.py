@@ -73,7 +73,7 @@ def expand(call: Call) -> list[Labels]:
         for dim in range(result.ndim)
         if dim < first or tensor.shape[dim - first] != result.shape[dim]
     ]
-    return [_recorded(call, call.space.labels_of_constant(result.shape, repeated))]
+    return [_recorded(call, call.space.new_labels(result.shape, repeated))]
 
 
 @rule("select", "unbind")
@@ -113,7 +113,7 @@ def split(call: Call) -> list[Labels]:
     dim = call.dims(call.argument(2, "dim", 0), call.args[0].ndim)[0]
     sizes = [result.shape[dim] for result in call.results]
     for label in call.labels(0):
-        if len(set(sizes)) == 1 and label.stride(dim) != 0:
+        if len(set(sizes)) == 1:
             call.space.tie_blocks(label, dim, len(sizes))
     parts = [torch.split(label, sizes, dim) for label in call.labels(0)]
     return [
@@ -134,19 +134,12 @@ def slice_(call: Call) -> list[Labels]:
     labels = call.labels(0)
     if length != size or step != 1:
         is_part = step == 1 and length > 0 and size % length == 0 and (start % size) % length == 0
-        labels = tuple(
-            _parted(call, label, dim, size // length)
-            if is_part
-            else call.space.keep_whole(label, [dim], call.why)
-            for label in labels
-        )
+        if is_part:
+            for label in labels:
+                call.space.tie_blocks(label, dim, size // length)
+        else:
+            labels = call.space.keep_all_whole(labels, [dim], call.why)
     return [_recorded(call, moved) for moved in call.all_moved(labels)]
-
-
-def _parted(call: Call, label: Label, dim: int, count: int) -> Label:
-    if label.stride(dim) != 0:
-        call.space.tie_blocks(label, dim, count)
-    return label
 
 
 @rule("cat", "concatenate", "stack", "_cat")

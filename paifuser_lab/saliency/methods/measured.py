@@ -1,4 +1,6 @@
-"""The Kullback-Leibler divergence of the probabilities with one layer rounded; needs no labels."""
+"""What rounding one layer does, measured: each batch runs unchanged and with the layer rounded, so
+that differences between batches cancel.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,42 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...errors import MeasureError
+from ...measure import output_error
 from ...model.tensors import tensors_in
 from ..subject import Batch, Key, Subject
 from .estimator import Estimator
 
 
+class Ablation(Estimator):
+    """The rise of the loss: the reference for the other methods."""
+
+    name = "ablation"
+
+    def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
+        before = self.subject.checked_loss(batch)
+        for key in keys:
+            with self.subject.rounded(key):
+                yield key, float(self.subject.loss(batch)) - before
+
+
+class Output(Estimator):
+    """The relative L2 error of the output; needs neither labels nor a loss."""
+
+    name = "output"
+    unit = "output error"
+    needs_loss = False
+
+    def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
+        before = self.subject.checked_output(batch)
+        for key in keys:
+            with self.subject.rounded(key):
+                yield key, output_error(before, self.subject.output(batch))[0]
+
+
 class Divergence(Estimator):
-    """From the unchanged model to the one with the layer rounded, a mean over examples."""
+    """The Kullback-Leibler divergence of the probabilities, a mean over examples; needs no
+    labels.
+    """
 
     name = "divergence"
     unit = "output error"
