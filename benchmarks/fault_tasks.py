@@ -11,7 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import ClassVar
 from unittest.mock import patch
 
 import nbformat
@@ -25,6 +25,8 @@ from paifuser_lab.cli.sweep import sweep
 from paifuser_lab.errors import FileError
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.streaming import Items, Stream
+
+from .stream_faults import Lines
 
 FRAMES = 200
 STEPS = 40  # of a training
@@ -259,36 +261,13 @@ class Streamed(Task):
 
     def check(self, folder: Path) -> None:
         self.write(folder)
-        expected = [f"{index} {index**2}" for index in range(FRAMES)]
-        assert (folder / "lines").read_text().splitlines() == expected
+        lines = (folder / "lines").read_text().splitlines()
+        expected = [[str(index), str(index**2)] for index in range(FRAMES)]
+        assert [line.split()[:2] for line in lines] == expected
 
 
 def _square(frame: int) -> int:
     return frame**2
-
-
-class Lines:
-    """A file with a line a frame; what is behind the length that was committed is cut off."""
-
-    name, is_resumable = "lines", True
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def open(self, token: Any) -> None:
-        self.file = self.path.open("ab")
-        self.file.truncate(int(token or 0))
-
-    def write(self, results: Any) -> str:
-        rows = "".join(f"{result.index} {result.value}\n" for result in results)
-        self.file.write(rows.encode())
-        self.file.flush()
-        return str(self.file.tell())
-
-    def close(self) -> None:
-        self.file.close()
-
-    abort = close
 
 
 TASKS: dict[str, type[Task]] = {

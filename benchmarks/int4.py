@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -144,9 +143,7 @@ def _measured(
 ) -> Iterator[Int4Row]:
     inputs = work.inputs
     ways = {EAGER: work.model, **_ways(work, engines, failures)}
-    with torch.no_grad(), ExitStack() as running_all:
-        for model in ways.values():
-            running_all.enter_context(running(model))
+    with running(*ways.values()):
         candidates = [Candidate(name, partial(inputs, model), 1) for name, model in ways.items()]
         reference = inputs(work.model)
         errors = {

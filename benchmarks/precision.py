@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Annotated, Any
 
 import torch
@@ -149,9 +148,7 @@ def bench(
 def _measured(work: Workload, seconds: float, peers: tuple[str, ...]) -> PrecisionModel:
     reference = work.output()
     ours, failures = _variants(work)
-    with torch.no_grad(), ExitStack() as stack:
-        for variant in ours.values():
-            stack.enter_context(running(variant.model))
+    with running(*(variant.model for variant in ours.values())):
         mine = [
             candidate
             for name, variant in ours.items()

@@ -129,8 +129,8 @@ def driver_killed(seconds: float) -> StreamRow:
         else:
             raise MeasureError("the process that was to be killed ended by itself")
         lines = [line.split() for line in (Path(folder) / "lines").read_text().splitlines()]
-    indices = [int(index) for index, _, _ in lines]
-    moments = [(float(moment), float(latency)) for _, moment, latency in lines]
+    indices = [int(index) for index, *_ in lines]
+    moments = [(float(moment), float(latency)) for *_, moment, latency in lines]
     return row("driver killed", "ray", 2, indices, moments, expected=count)
 
 
@@ -138,7 +138,7 @@ def _journaled(folder: str, count: int, killed_at: int | None) -> None:
     stream = Stream(
         Items(range(count), group=GROUP),
         SimulatedWorker(tempfile.mkdtemp(dir=folder), (1.0, 1.0)),
-        sink=_Lines(Path(folder) / "lines", killed_at),
+        sink=Lines(Path(folder) / "lines", killed_at),
         engine="ray",
         workers=2,
         options={"num_cpus": PART},
@@ -147,14 +147,15 @@ def _journaled(folder: str, count: int, killed_at: int | None) -> None:
     stream.run()
 
 
-class _Lines:
-    """A line a frame, with when it came. Before the group of frame `killed_at` is committed, the
-    process is killed.
+class Lines:
+    """A line a frame: its index, its value, when it came and its latency; what is behind the length
+    that was committed is cut off. Before the group of frame `killed_at` is committed, the process
+    is killed.
     """
 
     name, is_resumable = "lines", True
 
-    def __init__(self, path: Path, killed_at: int | None) -> None:
+    def __init__(self, path: Path, killed_at: int | None = None) -> None:
         self.path, self.killed_at = path, killed_at
 
     def open(self, token: str | None) -> None:
@@ -163,7 +164,7 @@ class _Lines:
 
     def write(self, results: Sequence[Result]) -> str | None:
         for result in results:
-            line = f"{result.index} {time.monotonic()} {result.latency_ms}\n"
+            line = f"{result.index} {result.value} {time.monotonic()} {result.latency_ms}\n"
             self.file.write(line.encode())
         self.file.flush()
         if self.killed_at is not None and results[-1].index >= self.killed_at:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -118,8 +117,7 @@ def _against_hand(work: Workload, seconds: float) -> HandRatio:
     recipe = plan(work, seconds=seconds)
     variant = apply(work, recipe)
     inputs = work.inputs.clone()
-    with ExitStack() as stack:
-        stack.enter_context(running(variant.model))
+    with running(variant.model):
         ours = Candidate("plan", lambda: inputs(variant.model), variant.threads)
         hands = list(by_hand_candidates(work))
         *_, samples = rounds_in_turn([ours, *hands], rounds=40, seconds=seconds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -74,15 +75,12 @@ def bisected(
     first are, the output after the last is not), and the errors that were computed on the way.
     """
     errors: dict[int, float] = {}
-    within, past = -1, len(sites)
-    while past - within > 1:
-        middle = (within + past) // 2
-        errors[middle] = error_at(sites[middle])
-        if errors[middle] <= tolerance:  # not so for a NaN
-            within = middle
-        else:
-            past = middle
-    return past, errors
+
+    def is_past(place: int) -> bool:
+        errors[place] = error_at(sites[place])
+        return not errors[place] <= tolerance  # so for a NaN
+
+    return bisect_left(range(len(sites)), True, key=is_past), errors
 
 
 class Live:

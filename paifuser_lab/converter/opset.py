@@ -10,7 +10,7 @@ values by running the file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy
@@ -151,19 +151,19 @@ def _rewrite(node: Any, own: int, opset: int, constants: dict[str, Any]) -> None
 
 
 def _decompose(graph: Any, own: int, opset: int) -> None:
-    """Write newer operators as older ones, in place of those that the older opset does not have."""
+    """Write layer norms as older operators, where the older opset does not have them."""
     nodes = []
     for node in graph.node:
         schemas = _schemas(node, own, opset)
         is_new = schemas is not None and schemas[1] is None
-        nodes += DECOMPOSED[node.op_type](node, graph) if is_new else [node]
+        nodes += _layer_norm(node, graph) if is_new else [node]
     replace_nodes(graph, nodes)
 
 
 def _is_decomposable(node: Any) -> bool:
     """Whether older operators can stand for it: a norm over the last dimensions, of one output."""
     axes = [entry.i for entry in node.attribute if entry.name == "axis"] or [-1]
-    return node.op_type in DECOMPOSED and axes[0] < 0 and len(node.output) == 1
+    return node.op_type == "LayerNormalization" and axes[0] < 0 and len(node.output) == 1
 
 
 def _layer_norm(node: Any, graph: Any) -> list[Any]:
@@ -201,10 +201,6 @@ def _layer_norm(node: Any, graph: Any) -> list[Any]:
     for new in nodes:
         new.metadata_props.extend(node.metadata_props)
     return nodes
-
-
-# operators that an older opset does not have → what they are there
-DECOMPOSED: dict[str, Callable[[Any, Any], list[Any]]] = {"LayerNormalization": _layer_norm}
 
 
 def _schemas(node: Any, own: int, opset: int) -> tuple[Any, Any] | None:
@@ -277,13 +273,7 @@ def _drop_unread(graph: Any, constants: dict[str, Any]) -> None:
 
 def _named(node: Any) -> str:
     """A node as messages name it: its operator, and its layer where the file has it."""
-    layer = layer_of(node)
+    written = (entry.value for entry in node.metadata_props if entry.key == KEY)
+    parts = json.loads(next(written, "[]"))
+    layer = str(parts[0][0]) if parts else ""  # '' also where it is the model
     return f"operator {node.op_type}{f' of layer {layer!r}' if layer else ''}"
-
-
-def layer_of(node: Any) -> str:
-    """The layer that a node was made of; '' where the file does not say it, or it is the model."""
-    for entry in node.metadata_props:
-        if entry.key == KEY and (parts := json.loads(entry.value)):
-            return str(parts[0][0])
-    return ""

@@ -82,21 +82,19 @@ def with_status(
     """The candidate as measured, outside the limits or lost, with the reason."""
     if row.status == "refused":
         return row
-    if (lost := _why_lost(row, limits.goal, baseline)) is not None:
-        return row.model_copy(update={"status": "lost", "reason": lost, "allow": None})
     loss = _loss(row)
-    if not (loss <= limits.metric_drop or loss < rounding(row)):  # NaN and ∞ are never allowed
-        return row.model_copy(update=_shut_out(row, loss, limits))
-    if _is_unreported(row, limits):
-        update = {"status": "lost", "reason": UNREPORTED, "allow": None}
-        return row.model_copy(update=update)
-    if exceeded := past(row, limits):
-        update = {"status": "outside the limits", "reason": exceeded, "allow": None}
-        return row.model_copy(update=update)
-    if not is_judged:
-        update = {"status": "lost", "reason": UNJUDGED, "allow": None}
-        return row.model_copy(update=update)
-    return row.model_copy(update={"status": "measured", "reason": "", "allow": None})
+    update: dict[str, Any] = {"status": "measured", "reason": "", "allow": None}
+    if (lost := _why_lost(row, limits.goal, baseline)) is not None:
+        update |= {"status": "lost", "reason": lost}
+    elif not (loss <= limits.metric_drop or loss < rounding(row)):  # NaN and ∞ are never allowed
+        update = _shut_out(row, loss, limits)
+    elif _is_unreported(row, limits):
+        update |= {"status": "lost", "reason": UNREPORTED}
+    elif exceeded := past(row, limits):
+        update |= {"status": "outside the limits", "reason": exceeded}
+    elif not is_judged:
+        update |= {"status": "lost", "reason": UNJUDGED}
+    return row.model_copy(update=update)
 
 
 def rounding(row: Candidate) -> float:

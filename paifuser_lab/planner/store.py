@@ -94,13 +94,16 @@ class Study:
                 study_name=name,
                 storage=_storage(where),
                 directions=["minimize", "minimize"],
-                sampler=_sampler(seed),
+                sampler=optuna.samplers.TPESampler(
+                    seed=seed, multivariate=True, n_startup_trials=8
+                ),
                 load_if_exists=url is not None,
             )
             kept = study.user_attrs.get("about")
             if kept is None:
+                began = datetime.now().astimezone().isoformat(timespec="seconds")
                 study.set_user_attr(
-                    "about", {**about, "schema": SCHEMA, "choices": choices, "began": _now()}
+                    "about", {**about, "schema": SCHEMA, "choices": choices, "began": began}
                 )
             else:
                 _check_same(where, kept, about, choices)
@@ -278,16 +281,6 @@ class Runs:
 def _owner() -> list[Any]:
     """This process, so that others can tell whether it still runs."""
     return [platform.node(), os.getpid(), _started(os.getpid())]
-
-
-def _sampler(seed: int) -> optuna.samplers.BaseSampler:
-    import optuna
-
-    return optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=8)
-
-
-def _now() -> str:
-    return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def _check_same(

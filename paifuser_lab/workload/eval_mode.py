@@ -42,11 +42,13 @@ _opened: dict[int, _Opened] = {}  # by the id of the model, which is alive meanw
 
 
 @contextmanager
-def running(model: nn.Module) -> Iterator[None]:
-    """Put a model into eval mode without gradients, while no other thread runs one; flags and
+def running(*models: nn.Module) -> Iterator[None]:
+    """Put models into eval mode without gradients, while no other thread runs one; flags and
     buffers are restored even after an error.
     """
-    with QUIET, _in_eval_mode(model), torch.no_grad():
+    with QUIET, ExitStack() as restoring, torch.no_grad():
+        for model in models:
+            restoring.enter_context(_in_eval_mode(model))
         yield
 
 

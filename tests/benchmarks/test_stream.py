@@ -54,7 +54,7 @@ def test_what_is_lost_doubled_or_out_of_order_shows_in_its_row():
 
 
 def test_the_sink_of_the_killed_driver_holds_each_frame_once(brief, tmp_path):
-    sink = stream_faults._Lines(tmp_path / "lines", None)
+    sink = stream_faults.Lines(tmp_path / "lines")
     sink.open(None)
     token = sink.write(_results(0, 1))
     sink.write(_results(2, 3))  # not committed

@@ -8,7 +8,6 @@ that predictions and measurements are comparable.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from functools import partial
 from statistics import median
 from typing import Any
@@ -109,9 +108,7 @@ def _filled(point: AllocationPoint, measured: Mapping[str, Achieved]) -> Allocat
 def _timed(work: Workload, variants: Mapping[str, Variant], seconds: float) -> dict[str, float]:
     """The ms of each variant, and of the original model."""
     models = {AS_IS: work.model} | {name: variant.module for name, variant in variants.items()}
-    with ExitStack() as stack:
-        for model in models.values():
-            stack.enter_context(running(model))
+    with running(*models.values()):
         return in_turn(
             {name: partial(work.inputs.clone(), model) for name, model in models.items()},
             work.device,

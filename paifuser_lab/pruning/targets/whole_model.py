@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -44,11 +43,7 @@ def whole_latency(problem: CutProblem, narrow: list[int]) -> WholeLatency:
 
 def _timed(work: Workload, models: Mapping[str, nn.Module], count: int) -> dict[str, float]:
     """The ms of each model on the workload's inputs."""
-    with ExitStack() as stack:
-        stack.enter_context(threads(count))
-        for model in models.values():
-            stack.enter_context(running(model))
-        stack.enter_context(memory_at_hand(work.device))
+    with threads(count), running(*models.values()), memory_at_hand(work.device):
         calls = {name: call_of(work, model) for name, model in models.items()}
         return in_turn(calls, work.device, SECONDS, clock_for(work.device))
 
