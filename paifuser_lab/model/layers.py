@@ -11,6 +11,7 @@ from torch import nn
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED_CONVOLUTIONS = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+SEQUENCE_CONVOLUTIONS = (nn.Conv1d, nn.ConvTranspose1d)  # with channels before positions
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 CHANNEL_OF: dict[type[nn.Module], int] = {

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ..errors import StepError
+from ..model.layers import SEQUENCE_CONVOLUTIONS
 from ..model.tensors import tensors_in
 from ..model.watch import FAILED, describe, watching
 from ..workload import Inputs, running
@@ -28,8 +29,6 @@ Answers = Literal["auto", "classes", "values"]
 # for each compared tensor of an output: the dimension of its classes, None for values
 Kinds = dict[str, int | None]
 ROWS = (nn.ModuleList, nn.Sequential)
-# what says which dimension of a sequence has its channels
-CHANNELS_SECOND = (nn.Conv1d, nn.ConvTranspose1d)
 CHANNELS_LAST = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.RNNBase)
 MOST_BYTES = 512 << 20  # of cached lessons
 SMALLEST = 1e-12
@@ -213,8 +212,8 @@ def channel_dimension(model: nn.Module, layer: str, output: Tensor) -> int:
         return 1
     dimension = decided = 2
     for name, module in model.named_modules():
-        if isinstance(module, CHANNELS_SECOND + CHANNELS_LAST):
-            dimension = 1 if isinstance(module, CHANNELS_SECOND) else 2
+        if isinstance(module, SEQUENCE_CONVOLUTIONS + CHANNELS_LAST):
+            dimension = 1 if isinstance(module, SEQUENCE_CONVOLUTIONS) else 2
         if f"{name}.".startswith(f"{layer}."):  # the layer, and then those in it
             decided = dimension
     return decided

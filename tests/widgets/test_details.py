@@ -10,6 +10,7 @@ import pytest
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.profiler import expected
 from paifuser_lab.profiler.advice import measured_of
+from paifuser_lab.records.text import readable_ms
 from paifuser_lab.session.state import State
 from paifuser_lab.widgets.details import COMPANY, layer_details, offers
 from tests.support.advised import normalised, plain_calibration, profile, row
@@ -58,7 +59,7 @@ def test_the_bar_and_the_sentence_have_one_time_before_also_when_the_model_is_pr
         bar = times[bench.data["layer"].index("head")]
         assert bar == pytest.approx(7 * known["head"].total_ms)
         told = [reason["sentence"] for reason in bench.detail["reasons"]]
-        assert any(text.startswith(f"It took {bar:.3g} ms") for text in told), told
+        assert any(text.startswith(f"It took {readable_ms(float(bar))} ms") for text in told), told
 
 
 @pytest.mark.parametrize("layer", ["a", "", "gone"])

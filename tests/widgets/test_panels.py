@@ -223,7 +223,7 @@ def test_a_clicked_precision_is_applied_measured_and_undone(make_bench):
     )
     assert (
         bench.state["precisions"] == {"head": "bf16"}
-        and bench.state["changes"]["head"] == "in bf16"
+        and bench.state["changes"]["head"] == "float32 → bfloat16"
     )
     send(bench, {"do": "precision", "layer": "head", "name": ""})
     assert len(bench.recipe) == 0
