@@ -22,7 +22,7 @@ PACKAGE = ROOT / "paifuser_lab"
 TESTS = ROOT / "tests"
 
 # A change that needs more raises the number, and its commit says why.
-MOST_LINES = {"paifuser_lab": 100_081, "benchmarks": 9_712, "tests": 72_350, "widgets": 15_042}
+MOST_LINES = {"paifuser_lab": 100_096, "benchmarks": 9_712, "tests": 72_386, "widgets": 15_043}
 MOST_FILES, MOST_ROOMS, MOST_FLOORS = 643, 36, 15
 MOST_ROOMS_KNOWN = {"session": 5, "cli": 16}
 NEVER = {"views": {"torch", "cupy"}, "widgets": {"torch", "cupy"}, "records": {"torch", "cupy"}}

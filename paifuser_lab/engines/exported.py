@@ -98,7 +98,9 @@ class Exported(Engine):
         """
         signature = _signature(inputs)
         if signature not in self.outputs:
-            self.outputs[signature] = _OutputStructure(self.module, inputs)
+            self.outputs[signature] = self._alike(signature) or _OutputStructure(
+                self.module, inputs
+            )
         if signature not in self.sessions:
             if is_evaluating() and self.parts_s < MOST_PARTS_S:
                 began = time.perf_counter()
@@ -114,6 +116,11 @@ class Exported(Engine):
                 structure,
             )
         return structure.fill(session(inputs.tensors))
+
+    def _alike(self, signature: Any) -> _OutputStructure | None:
+        """The structure of other shapes, unless it holds what depends on them, such as sizes."""
+        known = (one for (kind, _), one in self.outputs.items() if kind == signature[0])
+        return next((one for one in known if one.holds_tensors_alone), None)
 
     def _in_parts(self, signature: Any, inputs: Inputs) -> Arrays | None:
         """The output by the example's session, if parts of the batch give what the whole does."""
@@ -175,6 +182,7 @@ class _OutputStructure:
         with running(module):
             self.leaves, self.spec = pytree.tree_flatten(inputs.clone()(module))
         self.leaves = [leaf.dtype if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
+        self.holds_tensors_alone = all(isinstance(leaf, torch.dtype) for leaf in self.leaves)
         self.is_one_tensor = self.spec.is_leaf() and isinstance(self.leaves[0], torch.dtype)
 
     def fill(self, tensors: Arrays) -> Any:

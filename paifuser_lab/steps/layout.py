@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from ..quantization.layers.int8 import Int8Convolution
 from .step import Draft, Step
 
 
@@ -30,6 +31,9 @@ class Layout(Step):
     def apply(self, draft: Draft) -> None:
         """Convert the weights once, and the inputs at each call."""
         draft.module._apply(_weight_channels_last)  # type: ignore[no-untyped-call]
+        for layer in draft.module.modules():
+            if isinstance(layer, Int8Convolution) and layer.values.ndim == 4:
+                layer.is_channels_last = True  # as the output of its layer would be
         draft.module.register_forward_pre_hook(_images_channels_last, with_kwargs=True)
         images = sum(tensor.ndim == 4 for tensor in draft.work.inputs.tensors)
         draft.notes.append(

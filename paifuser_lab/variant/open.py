@@ -75,7 +75,10 @@ def load(
             f"{name} has weights of its own; leave `weights` out, or load the original by its name."
         )
     if "trained" in options:
-        raise FileError(f"{name} has weights of its own; leave `trained` out.")
+        raise FileError(
+            f"{name} has weights of its own; leave `trained` out, or give what it was made from: "
+            "load(folder, work=original)."
+        )
     variant = Variant.load(name, work, trained=False, trust=trust, **options)
     loaded = variant.workload
     if variant.pool is not None:  # calls enter it, so that the whole model is what is called

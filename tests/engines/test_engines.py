@@ -110,6 +110,26 @@ def test_sizes_in_the_output_are_those_of_the_call(engine: str) -> None:
             assert_same(engine_model(x := torch.randn(rows, 4)), model(x))
 
 
+@pytest.mark.parametrize(("shape", "times"), [("dict", 1), ("sizes", 2)])
+def test_the_model_is_asked_again_only_for_what_depends_on_the_shapes(
+    shape: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    real = exported._OutputStructure
+
+    def counted(module: nn.Module, inputs: Inputs) -> Any:
+        asked.append(inputs)
+        return real(module, inputs)
+
+    monkeypatch.setattr(exported, "_OutputStructure", counted)
+    model = Structured(shape).eval()
+    engine_model = build_engine("onnxruntime", model, Inputs.of(torch.randn(3, 4)), 1)
+    with torch.no_grad():
+        for rows in (5, 5):
+            assert_same(engine_model(x := torch.randn(rows, 4)), model(x))
+    assert len(asked) == times
+
+
 @of_each_kind
 def test_arguments_may_be_keywords_defaults_and_constants(engine: str) -> None:
     work = Workload(Mapped(), {"ids": ids(), "mask": torch.ones(2, 5)})

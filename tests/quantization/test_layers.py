@@ -21,6 +21,7 @@ from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import StepError
 from paifuser_lab.model.formats import Range, format_of, quantize, rounded
 from paifuser_lab.model.graph import observe
+from paifuser_lab.model.tensors import is_channels_last
 from paifuser_lab.model.weights import weights_bytes
 from paifuser_lab.quantization import (
     Calibration,
@@ -143,6 +144,20 @@ def test_a_model_may_view_what_comes_of_a_convolution_in_int8(layers):
     work = Workload(Viewed(), images())
     variant = chosen(work, default="int8", layers=layers)
     assert error(variant.model(work.inputs.args[0]), work.output()) < 0.08
+
+
+@pytest.mark.parametrize(
+    "steps", [["layout", {"precision": "int8"}], [{"precision": "int8"}, "layout"]]
+)
+def test_float_outputs_are_channels_last_in_a_model_that_is(steps):
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Softplus(), nn.Conv2d(8, 8, 3), nn.Softplus())
+    variant = lab.apply(Workload(net, torch.randn(2, 3, 9, 9)), Recipe(steps))
+    seen = []
+    for layer in variant.module.modules():
+        if isinstance(layer, nn.Softplus):
+            layer.register_forward_pre_hook(lambda _, args: seen.append(is_channels_last(args[0])))
+    variant.model(variant.work.inputs.args[0])
+    assert seen == [True, True]
 
 
 @given(

@@ -2,7 +2,6 @@
 
 import { HoverCard, freshId } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
-import { afterRest } from "../shared/pause.js";
 import { unpackedPicture, wordsOf } from "../shared/picture.js";
 import { markRows } from "../shared/picture_marks.js";
 import { Question } from "../shared/question.js";
@@ -78,7 +77,6 @@ class GraphView {
       )
     );
     this.isByKey = false;
-    this.rest = afterRest(() => this.setFormat());
     const act = (
       /** @type {string} */ label,
       /** @type {string} */ kind,
@@ -135,7 +133,6 @@ class GraphView {
 
   destroy() {
     for (const name of FOLLOWED) this.model.off(`change:${name}`, this.onChange);
-    this.rest.drop();
   }
 
   listen() {
@@ -153,7 +150,7 @@ class GraphView {
     set(this.format, {
       onpointerdown: () => (this.isByKey = false),
       onkeydown: (event) => this.keyInFormat(/** @type {KeyboardEvent} */ (event)),
-      onchange: () => (this.isByKey ? this.rest.wait() : this.setFormat()),
+      onchange: () => this.isByKey || this.setFormat(),
       onblur: () => this.setFormat(), // it is for what is chosen now
     });
   }
@@ -489,12 +486,13 @@ class GraphView {
 
   /** Arrow keys pass formats on their way to the one that is meant. @param {KeyboardEvent} event */
   keyInFormat(event) {
-    this.isByKey = true;
+    // arrows on a closed list only look; keys that open it mean what is chosen in it
+    this.isByKey = !event.altKey && !["Enter", " ", "F4"].includes(event.key);
+    if (event.key === "Escape") this.format.value = "?";
     if (event.key === "Enter") this.setFormat();
   }
 
   setFormat() {
-    this.rest.drop();
     const { value } = this.format;
     if (value === "?") return;
     this.format.value = "?";
